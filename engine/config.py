@@ -39,6 +39,8 @@ class EngineConfig:
 
     model_path: Path
     model_name: str
+    projector: str = ""
+    """The name of one of several projectors beside a GGUF file, or "none": the model reads text alone."""
     device: str = "cpu"
     weights: str = "auto"
     """ "auto" (integers of four to eight bits, or floats; on CUDA bf16), "bf16", "int8" (on CUDA) or "float32"."""

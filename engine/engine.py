@@ -165,12 +165,16 @@ class Engine:
             tokenizer = Tokenizer.from_path(self._config.model_path)
             self._longest_token_chars = tokenizer.longest_token_chars
             work = SlowWork()
-            self._purpose = read_purpose(self._config.model_path)
+            self._purpose = read_purpose(self._config.model_path, self._config.projector)
             parsing = OutputParsing(tokenizer, self._config.tool_parser, self._config.reasoning_parser)
             self._grammars = AnswerGrammars(self._config.model_path, parsing.tool_format, self._config.structured, work)
             images = (
-                ImageReader(self._config.model_path, work, self._config.media, on_cpu=self._config.device == "cpu")
-                if self._purpose.takes_images
+                ImageReader(
+                    *(self._config.model_path, work, self._config.media, self._purpose),
+                    on_cpu=self._config.device == "cpu",
+                    projector=self._config.projector,
+                )
+                if self._purpose.modalities
                 else None
             )
             processor = self._processor = PromptProcessor(tokenizer, self._renderer, work, self._purpose, images)

@@ -12,10 +12,11 @@ import os
 import re
 import struct
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from engine.api.errors import ModelLoadError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 MetadataValue = bool | int | float | str | list
+T = TypeVar("T")
 
 MAX_DIMENSIONS = 4
 MAX_KEYS, MAX_TENSORS = 1 << 16, 1 << 20
@@ -133,16 +135,37 @@ class GgufFile:
 
         Maps only the head of the file: helper processes have a memory limit that counts maps.
         """
-        head_bytes = HEAD_BYTES
-        while True:
-            contents = _mapped(path, head_bytes)
-            try:
-                reader = _Reader(path, contents)
-                return reader.metadata(reader.header()[1], before)
-            except ModelLoadError:
-                if len(contents) < head_bytes:
-                    raise
-            head_bytes *= 4
+
+        def read(reader: _Reader) -> dict[str, MetadataValue]:
+            return reader.metadata(reader.header()[1], before)
+
+        return _from_head(path, read)
+
+    @staticmethod
+    def read_shapes(path: Path) -> tuple[dict[str, MetadataValue], dict[str, tuple[int, ...]]]:
+        """Return the metadata and the shapes of the tensors, outermost first, by the head alone. Raises ModelLoadError.
+
+        Whether the file holds the tensors shows when it is opened.
+        """
+
+        def read(reader: _Reader) -> tuple[dict[str, MetadataValue], dict[str, tuple[int, ...]]]:
+            tensor_count, metadata_count = reader.header()
+            return reader.metadata(metadata_count), reader.shapes(tensor_count)
+
+        return _from_head(path, read)
+
+
+def _from_head(path: Path, read: Callable[[_Reader], T]) -> T:
+    """Read the head of a file, and more of it where that does not hold what is read. Raises ModelLoadError."""
+    head_bytes = HEAD_BYTES
+    while True:
+        contents = _mapped(path, head_bytes)
+        try:
+            return read(_Reader(path, contents))
+        except ModelLoadError:
+            if len(contents) < head_bytes:
+                raise
+        head_bytes *= 4
 
 
 def _read(path: Path) -> tuple[dict[str, MetadataValue], dict[str, GgufTensor]]:
@@ -281,6 +304,10 @@ class _Reader:
                 f"{table[-1][0] if table else None!r}, ends at {end}: the table of tensors is damaged"
             )
         return tensors
+
+    def shapes(self, count: int) -> dict[str, tuple[int, ...]]:
+        """Read the table of tensors alone: their shapes by their names."""
+        return {name: shape for name, shape, *_ in (self._tensor_entry(index) for index in range(count))}
 
     def _tensor_entry(self, index: int) -> tuple[str, tuple[int, ...], BlockType, int]:
         self._what = f"tensor entry {index}"

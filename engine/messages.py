@@ -171,12 +171,16 @@ class ForgetMedia:
     keys: list[str]
 
 
+IMAGE_ADAPTER = 1
+"""The id of the adapter by which a model sees images. A core reads it with its model, so it is never sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class AddAdapter:
     """Load an adapter, unless it is still held. Answered with AdapterLoaded."""
 
     adapter_id: int
-    """From 1; never used again for another adapter."""
+    """Above IMAGE_ADAPTER; never used again for another adapter."""
     name: str
     path: str
 

@@ -7,13 +7,14 @@ dense layers, a normalisation. Read by the worker, which prepares prompts, and b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from engine.api.errors import ModelLoadError
 from engine.api.model import ModelKind
 from engine.gguf_file import GgufFile
+from engine.gguf_pair import find_projector, text_file
 from engine.tokenizers.folder_files import read_object, read_objects, read_text
 
 SCORER = "ForSequenceClassification"
@@ -39,6 +40,7 @@ SEEING = (
     "LlavaNextForConditionalGeneration",
     "LlavaOnevisionForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
+    "Phi4MultimodalForCausalLM",
     "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration",
     "Qwen3VLForConditionalGeneration",
@@ -47,10 +49,13 @@ SEEING = (
 """Architectures whose images are served: a tower, a projector, and a text model that sees their vectors as tokens."""
 WATCHING = tuple(name for name in SEEING if name.startswith("Qwen"))
 """Those whose videos are served too."""
+HEARING = ("Qwen2AudioForConditionalGeneration", "VoxtralForConditionalGeneration")
+"""Architectures whose sounds are served: an encoder, a projector, and a text model that takes vectors as tokens."""
 TEXT_MODELS = {
     "gemma3_text": "Gemma3ForCausalLM",
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
+    "phi4_multimodal": "Phi3ForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen2_5_vl": "Qwen2ForCausalLM",
     "qwen2_5_vl_text": "Qwen2ForCausalLM",
@@ -59,7 +64,9 @@ TEXT_MODELS = {
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_vl_text": "Qwen3ForCausalLM",
 }
-"""`model_type` of the text model in a model that sees -> the architecture of it alone. Layers of ours compute these."""
+"""`model_type` of the text model in one that sees or hears -> its architecture, which layers of ours compute."""
+IMAGE_ADAPTERS = {"Phi4MultimodalForCausalLM": "vision-lora"}
+"""Architectures whose text model sees images by an adapter -> its place in the folder."""
 WHISPER, MOONSHINE = "WhisperForConditionalGeneration", "MoonshineForConditionalGeneration"
 """Architectures that write down speech."""
 WHISPER_RATE, MOONSHINE_RATE = 50.0, 16_000 / 384
@@ -121,19 +128,30 @@ class ModelPurpose:
     """Of a causal reranker the tokens for no and yes, if its files name them."""
     takes_images: bool = False
     takes_videos: bool = False
+    takes_sounds: bool = False
+    image_adapter: Path | None = None
+    """The adapter of requests with images; None if the model sees without one."""
     speech: SpeechPurpose | None = None
 
     @property
     def modalities(self) -> list[str]:
-        """What messages may have beside text: "image", "video"."""
-        marks = {"image": self.takes_images, "video": self.takes_videos}
+        """What messages may have beside text: "image", "video", "audio"."""
+        marks = {"image": self.takes_images, "video": self.takes_videos, "audio": self.takes_sounds}
         return [name for name, is_taken in marks.items() if is_taken]
 
 
-def read_purpose(path: Path) -> ModelPurpose:
-    """Read what a GGUF file or a folder is for. Raises ModelLoadError for modules that are not served."""
+def read_purpose(path: Path, projector: str = "") -> ModelPurpose:
+    """Read what a GGUF file or a folder is for. `projector`: the choice of `EngineConfig`.
+
+    Raises ModelLoadError for modules and projectors that are not served.
+    """
+    path = text_file(path)
     if not path.is_dir():
-        return _gguf_purpose(GgufFile.read_metadata(path, before="tokenizer."))  # which is long, and comes last
+        purpose = _gguf_purpose(GgufFile.read_metadata(path, before="tokenizer."))  # which is long, and comes last
+        found = find_projector(path, projector) if purpose.kind is ModelKind.CHAT else None
+        if found is None:
+            return purpose
+        return replace(purpose, takes_images=True, takes_videos=found.kind.takes_videos)
     config = read_object(path / "config.json")
     architectures = config.get("architectures")
     name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
@@ -152,8 +170,16 @@ def read_purpose(path: Path) -> ModelPurpose:
                 f"{path / 'config.json'}: {name[:80]} that sees texts in both directions is not served"
             )
         return _embedder(path, modules, is_encoder=False)
-    sees = name in SEEING and _sees(path, config)
-    return ModelPurpose(takes_images=sees, takes_videos=sees and name in WATCHING)
+    takes = name in (*SEEING, *HEARING) and _takes_media(path, config)
+    adapter = path / IMAGE_ADAPTERS[name] if name in IMAGE_ADAPTERS else None
+    if adapter is not None and not adapter.is_dir():
+        return ModelPurpose()
+    return ModelPurpose(
+        takes_images=takes and name in SEEING,
+        takes_videos=takes and name in WATCHING,
+        takes_sounds=takes and name in HEARING,
+        image_adapter=adapter if takes else None,
+    )
 
 
 def _transcriber(path: Path, name: str) -> ModelPurpose:
@@ -180,8 +206,8 @@ def _transcriber(path: Path, name: str) -> ModelPurpose:
     return ModelPurpose(ModelKind.TRANSCRIBER, speech=speech)
 
 
-def _sees(path: Path, config: Mapping[str, Any]) -> bool:
-    """Return True for a folder whose text model has layers of ours, and that says how images become inputs."""
+def _takes_media(path: Path, config: Mapping[str, Any]) -> bool:
+    """Return True for a folder whose text model has layers of ours, and that says how media become inputs."""
     text = config.get("text_config")
     kind = text.get("model_type", "llama") if isinstance(text, Mapping) else config.get("model_type")
     return kind in TEXT_MODELS and any((path / name).is_file() for name in PROCESSOR_FILES)

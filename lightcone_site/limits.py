@@ -110,6 +110,7 @@ MAXIMUM = {
     "max_media_decoded_bytes": 512 * MIB,
     "max_image_pixels": 50_000_000,
     "max_image_tokens": 16_384,
+    "max_page_images": 32,
     "max_encoder_tokens": 65_536,
     "max_video_frames": 1_024,
 }

@@ -15,6 +15,7 @@ from pathlib import Path
 from django.conf import settings
 
 from chat.model_store.manifest import PART
+from engine.gguf_pair import MARK
 
 WHOLE_BYTES = 2**20
 EDGE_BYTES = 2**16
@@ -42,7 +43,7 @@ def _build() -> str:
 
 
 def file_states(path: Path) -> tuple[FileState, ...]:
-    """Return the states of the file and the other parts of its model, or of the files in the folder.
+    """Return the states of the file, the other parts of its model and projectors beside it, or of a folder's files.
 
     Empty if they cannot be read.
     """
@@ -56,7 +57,8 @@ def file_states(path: Path) -> tuple[FileState, ...]:
 
 def _parts(path: Path) -> Iterable[Path]:
     part = PART.search(path.stem)
-    return path.parent.glob(f"{escape(path.stem[: part.start()])}-?????-of-{part[1]}.gguf") if part else [path]
+    files = path.parent.glob(f"{escape(path.stem[: part.start()])}-?????-of-{part[1]}.gguf") if part else [path]
+    return [*files, *(file for file in path.parent.glob("*.gguf") if MARK in file.name.lower())]
 
 
 @lru_cache(maxsize=64)

@@ -25,6 +25,7 @@ from chat.catalog.stored_models import stored_manifest
 from chat.model_store.folder import ModelStore
 from chat.model_store.manifest import Manifest
 from engine.api import EngineError
+from engine.gguf_pair import text_file
 
 logger = logging.getLogger(__name__)
 
@@ -64,20 +65,21 @@ class ModelFacts:
     has_tools: bool = False
     thinks: bool = False
     sees: bool = False
+    hears: bool = False
 
     def reported(self, kind: str, modalities: Collection[str]) -> ModelFacts:
-        """Return the facts with what a worker says: what the model is for, if it says so, and whether it sees.
+        """Return the facts with what a worker says: what the model is for, if it says so, and what it sees and hears.
 
         The store knows what its own models are for.
         """
-        return replace(self, kind=kind or self.kind, sees="image" in modalities)
+        return replace(self, kind=kind or self.kind, sees="image" in modalities, hears="audio" in modalities)
 
     @property
     def capabilities(self) -> list[str]:
         """Return what the model can do, in Ollama's words."""
         if self.kind != "chat":
             return ["embedding"] if self.kind == "embedding" else []
-        marks = {"vision": self.sees, "tools": self.has_tools, "thinking": self.thinks}
+        marks = {"vision": self.sees, "audio": self.hears, "tools": self.has_tools, "thinking": self.thinks}
         return ["completion", *(word for word, is_true in marks.items() if is_true)]
 
     @property
@@ -86,7 +88,7 @@ class ModelFacts:
         if self.kind != "chat":
             return ABILITIES.get(self.kind, [self.kind])
         can = ["chat", "completion", "structured_output", "embedding"]
-        marks = {"vision": self.sees, "tools": self.has_tools, "reasoning": self.thinks}
+        marks = {"vision": self.sees, "audio": self.hears, "tools": self.has_tools, "reasoning": self.thinks}
         return [*can, *(word for word, is_true in marks.items() if is_true)]
 
     @property
@@ -110,6 +112,7 @@ def _facts(path: Path, states: tuple[FileState, ...]) -> ModelFacts:
     if not states:
         return ModelFacts()
     try:
+        path = text_file(path)
         read = _gguf_facts(path) if path.suffix.lower() == ".gguf" else _folder_facts(path)
     except (*UNREADABLE, EngineError) as error:
         logger.warning("The files of a model do not say what it is: %s", error)

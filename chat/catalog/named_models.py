@@ -121,10 +121,17 @@ async def modalities_live(model: ModelEntry) -> Collection[str]:
     return modalities_of(model, (await models_live()).get(model.name, UNLOADED))
 
 
-async def models_that_take(modality: str, caller: Caller) -> list[str]:
-    """Return the names of the caller's models whose messages may have it."""
+async def models_that_take(modality: str, caller: Caller, *, by_transcriber: bool = False) -> list[str]:
+    """Return the names of the caller's models whose messages may have it.
+
+    `by_transcriber`: those that have sound written down are among them.
+    """
     models, live = await models_for_caller_async(caller=caller), await models_live()
-    return [model.name for model in models if modality in modalities_of(model, live.get(model.name, UNLOADED))]
+    return [
+        model.name
+        for model in models
+        if modality in modalities_of(model, live.get(model.name, UNLOADED)) or (by_transcriber and model.transcriber)
+    ]
 
 
 def modalities_of(model: ModelEntry, condition: ModelCondition) -> Collection[str]:

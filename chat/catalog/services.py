@@ -38,6 +38,8 @@ from chat.catalog.weighted_aliases import (
 )
 from chat.relay.state.keys import model_slug
 from chat.relay.state.meters import Scope, ScopeKind
+from engine.api import EngineError
+from engine.gguf_pair import text_file
 
 AUDITED = (
     *("name", "aliases", "path", "owned_by", "enabled", "is_default", "max_model_len", "sampling_defaults"),
@@ -223,6 +225,7 @@ def model_path_check(*, path: str) -> None:
     if not place.is_absolute():
         raise ValidationError(_("%(path)r must begin with /: write the whole path.") % {"path": path})
     try:
+        place = _file_in(place)
         if place.is_dir():
             if not ((place / "config.json").is_file() and any(place.glob("*.safetensors"))):
                 raise ValidationError(
@@ -238,6 +241,15 @@ def model_path_check(*, path: str) -> None:
     except OSError as error:
         values = {"path": path, "problem": error.strerror}
         raise ValidationError(_("%(path)s cannot be read: %(problem)s.") % values) from error
+
+
+def _file_in(place: Path) -> Path:
+    """Return the text model of a folder of GGUF files, or the place itself. Raise ValidationError for several."""
+    try:
+        return text_file(place)
+    except EngineError as error:
+        message = _("The folder %(path)s holds several GGUF models: write the path of one file.")
+        raise ValidationError(message % {"path": place}) from error
 
 
 def model_delete(*, model: ServedModel) -> None:

@@ -32,19 +32,31 @@ PLAIN_ENCODINGS = (1, 3)
 """Whole numbers and floats, not compressed."""
 SOUND_TOKENS, SPOKEN_TOKENS, MOST_SPOKEN_TOKENS, WINDOW_S = 50, 4, 15, 30
 """Tokens of a second of sound, of what is usually said in it, and the most that a model writes for it."""
+DATA = "data"
+"""What a part has that the worker gets."""
 VIDEO_TOKENS, MOST_VIDEO_TOKENS = 4096, 20_000
 """Of a video: 16,056 of the patches that one has at most (engine/media/qwen_videos.py), and times between."""
+HEARD_TOKENS, WINDOW_TOKENS = 25, 375
+"""Of a second of sound for models that hear, at most, and of the window that silence may fill."""
+MOST_VECTORS = 4096
+"""Of a sound, where they are sent."""
+DATA = "data"
+"""What a part has that the worker gets."""
+SOUNDS = {"input_audio": "data", "audio_url": "url", "audio": DATA}
+"""The parts that are sound, and what holds its base64."""
 MEDIA_TOKENS = {
     "image_url": (IMAGE_TOKENS, MOST_IMAGE_TOKENS),
     "image": (IMAGE_TOKENS, MOST_IMAGE_TOKENS),
     "image_embeds": (IMAGE_TOKENS, MOST_IMAGE_TOKENS),
+    "audio_embeds": (IMAGE_TOKENS, MOST_VECTORS),
     "video_url": (VIDEO_TOKENS, MOST_VIDEO_TOKENS),
     "video": (VIDEO_TOKENS, MOST_VIDEO_TOKENS),
 }
 """By the type of a part, as it was sent and as the worker gets it."""
-DATA = "data"
-"""What a part has that the worker gets."""
-PACKED = (b"PK", b"%PDF")
+BY_NAME = ("image_url", "image_embeds", "video_url", "audio_embeds", "input_audio", "audio_url")
+"""The media of parts that have no type."""
+PDF = b"%PDF"
+PACKED = (b"PK", PDF)
 """How files begin whose texts may have more bytes than they have."""
 
 
@@ -136,8 +148,8 @@ def _media_apart(messages: Sequence[Any]) -> tuple[int, int, list[Any]]:
         content = message.get("content") if isinstance(message, dict) else None
         if isinstance(content, list):
             kinds = [_media_kind(part) for part in content]
-            for kind in filter(None, kinds):
-                usual, most = MEDIA_TOKENS[kind]
+            for kind, part in zip(kinds, content, strict=True):
+                usual, most = _sound_tokens(kind, part) if kind in SOUNDS else MEDIA_TOKENS.get(kind, (0, 0))
                 num_tokens, most_tokens = num_tokens + usual, most_tokens + most
             message = {**message, "content": [part for part, kind in zip(content, kinds, strict=True) if not kind]}
         rest.append(message)
@@ -145,13 +157,27 @@ def _media_apart(messages: Sequence[Any]) -> tuple[int, int, list[Any]]:
 
 
 def _media_kind(part: Any) -> str:
-    """Return the type of a part that holds an image or a video, whether or not it says so; "" for others."""
+    """Return the type of a part that holds media, whether or not it says so; "" for others."""
     if not isinstance(part, dict):
         return ""
     kind = part.get("type")
     if kind is None:
-        return next((name for name in ("image_url", "image_embeds", "video_url") if name in part), "")
-    return kind if isinstance(kind, str) and kind in MEDIA_TOKENS and (kind in part or DATA in part) else ""
+        return next((name for name in BY_NAME if name in part), "")
+    is_known = isinstance(kind, str) and (kind in MEDIA_TOKENS or kind in SOUNDS)
+    return str(kind) if is_known and (kind in part or DATA in part) else ""
+
+
+def _sound_tokens(kind: str, part: dict[str, Any]) -> tuple[int, int]:
+    """Return the tokens of a sound for a model that hears, as usual and at most."""
+    if part.get("is_vectors") is True:
+        return MEDIA_TOKENS["audio_embeds"]
+    sound = part.get(kind, part.get(DATA))
+    data = sound.get(SOUNDS[kind]) if isinstance(sound, dict) else sound
+    data = data[data.find(",") + 1 if data.startswith("data:") else 0 :] if isinstance(data, str) else ""
+    most_s = settings.LIGHTCONE_MEDIA_LIMITS.max_audio_seconds
+    longest_s = min(most_s, _wav_seconds(data))
+    usual_s = min(longest_s, _num_bytes(data) / USUAL_SOUND_BYTES)
+    return math.ceil(usual_s * HEARD_TOKENS), math.ceil(longest_s * HEARD_TOKENS) + WINDOW_TOKENS
 
 
 def _files_apart(messages: Sequence[Any]) -> tuple[list[str], list[Any]]:
@@ -174,13 +200,15 @@ def _num_bytes(file_data: str) -> int:
 
 
 def _most_file_bytes(file_data: str) -> int:
-    """Return the bytes that the text of a file cannot outnumber: its own, or those of any file for a packed one."""
+    """Return what the tokens of a file cannot outnumber: its bytes; of a packed one those of any text, and pages."""
     most = BYTES_OF_CHAR * MAX_FILE_CHARS
     head = file_data[: file_data.find(",") + 1 if file_data.startswith("data:") else 0]
     try:
         begin = base64.b64decode(file_data[len(head) : len(head) + BEGIN_CHARS]).lstrip()
     except ValueError:
         return most
+    if begin.startswith(PDF):
+        return most + MOST_IMAGE_TOKENS * int(settings.LIGHTCONE_MEDIA_LIMITS.max_page_images)
     return most if begin.startswith(PACKED) else min(most, _num_bytes(file_data))
 
 

@@ -31,6 +31,8 @@ class Kept:
     etag: str
     last_modified: str
     data: bytes
+    may_be_kept: bool = True
+    """Its server has not said `no-store`."""
 
     @property
     def conditions(self) -> dict[str, str]:

@@ -25,6 +25,8 @@ class Media:
     kind: MediaKind
     parts: tuple[bytes, ...]
     is_frames: bool = False
+    may_be_kept: bool = True
+    """Its server has not said `no-store`."""
 
     @property
     def data(self) -> bytes:
@@ -42,6 +44,11 @@ class MediaBudget:
     def __init__(self, limits: MediaLimits) -> None:
         self._limits = limits
         self._left = limits.max_media_request_bytes
+
+    @property
+    def num_taken(self) -> int:
+        """The bytes of the items so far."""
+        return self._limits.max_media_request_bytes - self._left
 
     @property
     def item_bytes(self) -> int:

@@ -96,14 +96,14 @@ class MediaFetcher:
         timeout_s = self.limits.timeout_s(request.kind)
         try:
             async with asyncio.timeout(timeout_s), self._place(request.tenant):
-                data = await self._cached(destination, request, budget)
+                found = await self._cached(destination, request, budget)
         except TimeoutError:
             raise media_refused(request.param, f"could not be fetched within {timeout_s:g} s; send the data") from None
         except (_Failed, AddressRefused, *FAILURES) as error:
             logger.info("media of %s could not be fetched: %s", destination.origin, _shown(error))
             message = "could not be fetched: its server must be reachable and answer with the file; send the data"
             raise media_refused(request.param, message) from None
-        return Media(request.kind, (data,))
+        return Media(request.kind, (found.data,), may_be_kept=found.may_be_kept)
 
     async def _resolve(self, host: str, port: int) -> list[str]:
         """Resolve in threads of its own: names that hang must not hold up others' work."""
@@ -158,7 +158,7 @@ class MediaFetcher:
         async with own, self._all:
             yield
 
-    async def _cached(self, destination: Destination, request: MediaRequest, budget: MediaBudget) -> bytes:
+    async def _cached(self, destination: Destination, request: MediaRequest, budget: MediaBudget) -> Kept:
         kept = await asyncio.to_thread(self._cache.get, request.tenant, destination.url)
         if kept is not None and not _is_of_kind(kept.data, request.kind):
             kept = None
@@ -167,7 +167,7 @@ class MediaFetcher:
             budget.take(len(kept.data), request.param)
         else:
             await asyncio.to_thread(self._cache.put, request.tenant, destination.url, fresh)
-        return fresh.data
+        return fresh
 
     async def _fetched(
         self, destination: Destination, request: MediaRequest, budget: MediaBudget, kept: Kept | None
@@ -184,7 +184,7 @@ class MediaFetcher:
                     data = await _body(answer, request, budget)
                     is_stored = "no-store" not in _header(answer, b"cache-control").lower()
                     names = (_header(answer, b"etag"), _header(answer, b"last-modified"))
-                    return Kept(destination.url, *(names if is_stored else ("", "")), data)
+                    return Kept(destination.url, *(names if is_stored else ("", "")), data, may_be_kept=is_stored)
                 else:
                     raise _Failed(f"status {answer.status}")
             if not location:
@@ -252,7 +252,7 @@ def _is_of_kind(data: bytes | bytearray, kind: MediaKind) -> bool:
 
 
 def _not_of_kind(request: MediaRequest) -> ApiError:
-    kind = f"{'an' if request.kind != MediaKind.VIDEO else 'a'} {request.kind} file"
+    kind = f"{'an' if request.kind in (MediaKind.IMAGE, MediaKind.AUDIO) else 'a'} {request.kind} file"
     return media_refused(request.param, f"must lead to {kind}: {formats_of(request.kind)}")
 
 

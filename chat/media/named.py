@@ -35,6 +35,10 @@ class NamedMedia:
         if found is not None and kind in found.kinds and self.find(tenant, kind, name) != data:
             self._cache.put(tenant, _key(kind, name), Kept("", sha256(data).hexdigest(), "", data))
 
+    def forget(self, tenant: str, kind: MediaKind, name: str) -> None:
+        """Let a name stand for nothing."""
+        self._cache.drop(tenant, _key(kind, name))
+
 
 @lru_cache(maxsize=1)
 def named_media() -> NamedMedia:

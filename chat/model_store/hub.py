@@ -33,8 +33,9 @@ from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore, room_check, sha256_of, store_error
 from chat.model_store.inspection import description_of
-from chat.model_store.local import BESIDE, FOLDER_FILES, MODULE_FILES, without_doubles
+from chat.model_store.local import FOLDER_FILES, MODULE_FILES, without_doubles
 from chat.model_store.manifest import PART, Manifest, Source, path_check
+from chat.model_store.projectors import drop_unfitting, is_beside, projector_among
 
 MAIN = "main"
 PARTS = "parts"
@@ -79,7 +80,7 @@ class Repository:
         models: dict[str, list[RemoteFile]] = defaultdict(list)
         for file in self.files:
             name = file.path.rpartition("/")[2].lower()
-            if name.endswith(".gguf") and not any(word in name for word in BESIDE):
+            if name.endswith(".gguf") and not is_beside(name):
                 models[PART.sub("", file.path[: -len(".gguf")])].append(file)
         stems: dict[str, list[str]] = defaultdict(list)
         for stem in models:
@@ -94,6 +95,14 @@ class Repository:
             modules = (file for file in self.files if any(fnmatch(file.path, pattern) for pattern in MODULE_FILES))
             found[FOLDER] = (*(top[name] for name in names), *(file for file in modules if file.path.count("/") == 1))
         return found
+
+    def with_projector(self, format: str, files: tuple[RemoteFile, ...]) -> tuple[RemoteFile, ...]:
+        """Return the files of a format with the projector of the repository, if it is of GGUF files and has one."""
+        by_path = {file.path: file for file in self.files if format != FOLDER}
+        folder = files[0].path.rpartition("/")[0]
+        own = [path for path in by_path if path.rpartition("/")[0] == folder]
+        path = projector_among(own) or projector_among(by_path)
+        return files if path is None else (*files, by_path[path])
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,9 @@ class Choice:
     @property
     def model_file(self) -> str:
         """What is loaded of these: the first GGUF file, or empty for the folder."""
-        return "" if self.format == FOLDER else min(file.path for file in self.files).rpartition("/")[2]
+        if self.format == FOLDER:
+            return ""
+        return min(file.path for file in self.files if not is_beside(local_path(file))).rpartition("/")[2]
 
 
 @dataclass
@@ -275,7 +286,7 @@ def choose(repository: Repository, format: str, device: str, memory_bytes: int) 
         folded = {name.casefold(): name for name in formats}
         if (name := folded.get(format.casefold())) is None:
             raise StoreError(f"{repository.name} has no format {format!r}. There are: {there}.")
-        return Choice(name, formats[name], "as asked")
+        return Choice(name, repository.with_projector(name, formats[name]), "as asked")
     most = int(memory_bytes * MEMORY_SHARE)
     order = [*([FOLDER] if device == "cuda" else []), *PREFERRED, *([] if device == "cuda" else [FOLDER])]
     rank = {name: place for place, name in enumerate(order)}
@@ -284,7 +295,8 @@ def choose(repository: Repository, format: str, device: str, memory_bytes: int) 
     rest = sorted(formats.keys() - set(known), key=sizes.__getitem__, reverse=True)
     for name in (*known, *rest):
         if sizes[name] <= most:
-            return Choice(name, formats[name], _reason_for(name, device, sizes[name], memory_bytes))
+            reason = _reason_for(name, device, sizes[name], memory_bytes)
+            return Choice(name, repository.with_projector(name, formats[name]), reason)
     least = min(sizes, key=sizes.__getitem__)
     raise StoreError(
         f"{repository.name} does not fit: its smallest format, {least}, takes {sizes[least]:,} bytes, and weights may "
@@ -310,6 +322,8 @@ def model_pull(
         except OSError as error:
             raise store_error(store.root, error) from error
         progress.enter("describing")
+        dropped = drop_unfitting(folder / choice.model_file)
+        files = [file for file in choice.files if local_path(file) not in dropped]
         try:
             description = description_of(folder / choice.model_file)
         except StoreError as error:
@@ -322,7 +336,7 @@ def model_pull(
             model_file=choice.model_file,
             source=Source("hub", repository.name, repository.commit, repository.asked_revision),
             description=description,
-            hashes={local_path(file): file.sha256 or sha256_of(folder / local_path(file)) for file in choice.files},
+            hashes={local_path(file): file.sha256 or sha256_of(folder / local_path(file)) for file in files},
         )
 
 

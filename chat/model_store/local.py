@@ -21,14 +21,17 @@ from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore, sha256_of
 from chat.model_store.inspection import description_of
 from chat.model_store.manifest import PART, Manifest, Source
+from chat.model_store.projectors import drop_unfitting, is_beside, projector_beside
 
 CACHE_PREFIX = "models--"
 OLLAMA_MODEL = "application/vnd.ollama.image.model"
+OLLAMA_PROJECTOR = "application/vnd.ollama.image.projector"
+OLLAMA_FILE = "model.gguf"
+OLLAMA_FILES = {OLLAMA_MODEL: OLLAMA_FILE, OLLAMA_PROJECTOR: "mmproj-model.gguf"}
+"""Types of layers, and the names that their files get."""
 OLLAMA_REGISTRY, OLLAMA_OWNER = "registry.ollama.ai", "library"
 MAX_JSON_BYTES = 1 << 20
 SHA256 = re.compile(r"[0-9a-f]{64}")
-BESIDE = ("mmproj", "imatrix")
-"""Words in the names of GGUF files that are no models."""
 FOLDER_FILES = (
     "config.json",
     "generation_config.json",
@@ -51,8 +54,14 @@ FOLDER_FILES = (
     "LICENSE*",
 )
 """Of a Hugging Face folder. Weights of other formats, and code, stay behind."""
-MODULE_FILES = ("[0-9]_*/config.json", "[0-9]_*/model.safetensors")
-"""Of the modules of sentence-transformers, each in a folder of its own within that."""
+MODULE_FILES = (
+    "[0-9]_*/config.json",
+    "[0-9]_*/model.safetensors",
+    "vision-lora/adapter_config.json",
+    "vision-lora/adapter_model.safetensors",
+)
+"""Of the modules of sentence-transformers and the adapter by which Phi-4-multimodal sees, each in a folder of its own
+within that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +114,17 @@ def _models_at(path: Path) -> Iterator[LocalModel]:
 
 def _gguf(path: Path, source: Source) -> LocalModel:
     part = PART.search(path.stem)
+    projector = projector_beside(path)
+    beside = () if projector is None else ((projector.name, projector),)
     if not part:
-        return LocalModel(path.stem, ((path.name, path),), path.name, source)
+        return LocalModel(path.stem, ((path.name, path), *beside), path.name, source)
     beginning = path.stem[: part.start()]
     files = sorted(path.parent.glob(f"{escape(beginning)}-?????-of-{part[1]}{escape(path.suffix)}"))
     if len(files) != int(part[1]):
         raise StoreError(
             f"{path.parent} holds {len(files)} of the {int(part[1])} parts of {beginning}: add the others."
         )
-    return LocalModel(beginning, tuple((file.name, file) for file in files), files[0].name, source)
+    return LocalModel(beginning, (*((file.name, file) for file in files), *beside), files[0].name, source)
 
 
 def _folder(path: Path, name: str, source: Source, root: Path) -> Iterator[LocalModel]:
@@ -129,7 +140,7 @@ def _folder(path: Path, name: str, source: Source, root: Path) -> Iterator[Local
         return
     seen = set()
     for file in sorted(path.glob("*.gguf")):
-        if not any(word in file.name.lower() for word in BESIDE) and (model := _gguf(file, source)).name not in seen:
+        if not is_beside(file.name) and (model := _gguf(file, source)).name not in seen:
             seen.add(model.name)
             yield LocalModel(model.name, model.files, model.model_file, source, _noted(model.files, root))
 
@@ -163,13 +174,18 @@ def _ollama(root: Path) -> Iterator[LocalModel]:
         registry, owner, model, tag = manifest.relative_to(root / "manifests").parts
         is_usual = (registry, owner) == (OLLAMA_REGISTRY, OLLAMA_OWNER)
         name = f"{model}:{tag}" if is_usual else f"{owner}/{model}:{tag}"
+        blobs = dict[str, tuple[Path, str]]()
         for layer in _layers(manifest):
-            if isinstance(layer, dict) and layer.get("mediaType") == OLLAMA_MODEL:
+            file = OLLAMA_FILES.get(str(layer.get("mediaType"))) if isinstance(layer, dict) else None
+            if file is not None:
                 digest = str(layer.get("digest", "")).removeprefix("sha256:")
                 blob = root / "blobs" / f"sha256-{digest}"
                 if SHA256.fullmatch(digest) and blob.is_file():
-                    file = "model.gguf"
-                    yield LocalModel(name, ((file, blob),), file, Source("ollama", name, digest, tag), {file: digest})
+                    blobs[file] = (blob, digest)
+        if OLLAMA_FILE in blobs:
+            files = tuple((file, blob) for file, (blob, _) in blobs.items())
+            hashes = {file: digest for file, (_, digest) in blobs.items()}
+            yield LocalModel(name, files, OLLAMA_FILE, Source("ollama", name, hashes[OLLAMA_FILE], tag), hashes)
 
 
 def _layers(manifest: Path) -> list[Any]:
@@ -193,6 +209,8 @@ def model_import(store: ModelStore, model: LocalModel, name: str = "") -> Manife
             for path, noted in model.hashes.items():
                 if hashes[path] != noted:
                     raise StoreError(f"{path} is damaged: its hash is {hashes[path]}, not {noted}. Fetch it again.")
+            for path in drop_unfitting(folder / model.model_file):
+                del hashes[path]
             description = description_of(folder / model.model_file)
             return store.finish(
                 name,

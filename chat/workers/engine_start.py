@@ -41,6 +41,7 @@ def engine_config() -> EngineConfig:
     return EngineConfig(
         model_path=Path(choice.path),
         model_name=choice.name,
+        projector=settings.LIGHTCONE_MMPROJ,
         device=settings.LIGHTCONE_DEVICE,
         weights=settings.LIGHTCONE_WEIGHTS,
         max_model_len=settings.LIGHTCONE_MAX_MODEL_LEN,

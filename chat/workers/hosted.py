@@ -161,7 +161,7 @@ def lease_of(hosted: Hosted, *, is_draining: bool = False) -> Mapping[str, Any]:
 def facts_of(config: EngineConfig) -> Facts:
     """Return sampling defaults, kind and modalities of a model, as its files say; NOTHING if they cannot be read."""
     try:
-        purpose = read_purpose(config.model_path)
+        purpose = read_purpose(config.model_path, config.projector)
         return maker_defaults(config.model_path), str(purpose.kind), purpose.modalities
     except Exception:
         # Files are not trusted to be what they seem; loading says what is wrong with them.

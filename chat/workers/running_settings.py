@@ -15,6 +15,7 @@ def running_settings(config: EngineConfig) -> dict[str, str]:
         "path": str(config.model_path),
         "max_model_len": number(config.max_model_len),
         "LIGHTCONE_DEVICE": config.device,
+        "LIGHTCONE_MMPROJ": config.projector,
         "LIGHTCONE_WEIGHTS": config.weights,
         "LIGHTCONE_KV_CACHE": config.kv_cache,
         "LIGHTCONE_KV_CACHE_BYTES": number(config.kv_cache_bytes),

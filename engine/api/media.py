@@ -15,6 +15,8 @@ class MediaKind(StrEnum):
     IMAGE = "image"
     AUDIO = "audio"
     VIDEO = "video"
+    DOCUMENT = "document"
+    """A file that is fetched and read (engine.inputs.files)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class MediaLimits:
     max_image_side: int = 16_384
     max_image_tokens: int = 0
     """To which images are shrunk whose model would take more of them; 0: 1280 on processors, 16,384 on devices."""
+    max_page_images: int = 16
+    """Of PDF files in a request, beside its images."""
     max_encoder_tokens: int = 0
     """Of images that are encoded together; a larger one is alone. 0: one image at a time on processors, 2048 on
     devices."""
@@ -55,6 +59,7 @@ class MediaLimits:
             MediaKind.IMAGE: self.media_image_timeout,
             MediaKind.AUDIO: self.media_audio_timeout,
             MediaKind.VIDEO: self.media_video_timeout,
+            MediaKind.DOCUMENT: self.media_audio_timeout,
         }[kind]
 
     def decode_timeout_s(self, kind: MediaKind) -> float:

@@ -35,7 +35,7 @@ MP4 = MediaFormat("MP4", STREAMS)
 MP3 = MediaFormat("MP3", AUDIO)
 JPEG_2000 = MediaFormat("JPEG 2000", NOTHING)
 JPEG_XL = MediaFormat("JPEG XL", NOTHING)
-PDF = MediaFormat("PDF", NOTHING)
+PDF = MediaFormat("PDF", frozenset((MediaKind.DOCUMENT,)))
 SVG = MediaFormat("SVG", NOTHING)
 
 PREFIXES = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,7 +18,7 @@ from engine.core.speech_loop import SpeechCore
 from engine.core.turns import Turns
 from engine.decoding.costs import StepCosts
 from engine.decoding.drafter import LookupDrafter
-from engine.execution.adapters import CoreAdapters
+from engine.execution.adapters import CoreAdapters, ImageAdapter
 from engine.execution.cut_steps import CutSteps
 from engine.execution.device import check_device, refused_if_too_large
 from engine.execution.encoder_memory import encoder_tokens
@@ -28,8 +27,10 @@ from engine.execution.media import CoreMedia
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.execution.spill_file import check_spill
+from engine.gguf_pair import find_projector, text_file
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
+from engine.loading.safetensors_file import read_part
 from engine.memory import page_out, trim_heap
 from engine.messages import CoreFailed, CoreProgress, CoreReady, LoadModel
 from engine.model_kind import ModelPurpose, read_purpose
@@ -83,7 +84,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
     check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
     check_spill(config)
     turns = make_turns(config)
-    purpose = _purpose_of(config.model_path)
+    purpose = _purpose_of(config)
     if purpose.is_encoder:
         return _build_encoder_core(config, channel, turns)
     if purpose.speech is not None:
@@ -102,6 +103,9 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         in_thread=config.device == "cpu",
         max_tokens=encoder_tokens(config),
     )
+    adapters_as, image_adapter = adapter_dtype(config), None
+    if purpose.image_adapter is not None:
+        image_adapter = ImageAdapter.read(purpose.image_adapter, loaded, adapters_as)
     if config.device == "cpu":
         page_out(TORCH)
     runner = ModelRunner(loaded, config)
@@ -127,7 +131,6 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         drafter=drafter,
         is_complete=grammars.is_complete,
     )
-    adapter_dtype = torch.float32 if config.weights == "float32" else torch.bfloat16
     sampler = Sampler(logits_width, config.device, processors)
     overlap = OverlappedSteps(scheduler, runner, sampler) if config.device != "cpu" else None
     core = EngineCore(
@@ -137,7 +140,7 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
         channel,
         drafter=drafter,
         grammars=grammars,
-        adapters=CoreAdapters(loaded, runner, adapter_dtype, channel.send),
+        adapters=CoreAdapters(loaded, runner, adapters_as, channel.send, image_adapter),
         overlap=overlap,
         cuts=CutSteps(runner, config.max_step_wait_s) if config.device == "cpu" else None,
         turns=turns,
@@ -162,21 +165,39 @@ def build_core(config: EngineConfig, channel: PipeChannel) -> tuple[EngineCore |
 
 
 def _load_media_encoder(config: EngineConfig, model: ModelConfig, channel: PipeChannel) -> MediaEncoder | None:
-    """Load the part of a model that turns images into inputs of its decoder; None if it has none."""
-    if not _purpose_of(config.model_path).takes_images:
+    """Load the part of a model that turns media into inputs of its decoder; None if it has none."""
+    purpose, path = _purpose_of(config), text_file(config.model_path)
+    if not purpose.modalities:
         return None
     # NOTE: imported here, as it takes seconds and hundreds of MiB that other models save.
-    from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder
+    from engine.loading.projector_model import pair_model
+    from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder, folder_model
     from engine.models.transformers_backend.qwen_media_encoder import QwenMediaEncoder
+    from engine.models.transformers_backend.sound_encoder import SoundEncoder
 
+    device, dtype = torch.device(config.device), media_dtype(config)
+    if purpose.takes_sounds:
+        channel.send(CoreProgress("loading the encoder of sound", 1.0))
+        return SoundEncoder.load(path, device, dtype)
     channel.send(CoreProgress("loading the image encoder", 1.0))
+    if purpose.image_adapter is not None:
+        from engine.models.transformers_backend.phi_media_encoder import PREFIX, PhiMediaEncoder
+
+        return PhiMediaEncoder.load(path, read_part(path, PREFIX), device, dtype)
     kind = QwenMediaEncoder if model.rotations[0].sections else TransformersMediaEncoder
-    return kind.load(config.model_path, torch.device(config.device), media_dtype(config))
+    projector = find_projector(path, config.projector)
+    whole = folder_model(path, dtype) if projector is None else pair_model(projector, path, dtype)
+    return kind(whole, device, dtype)
 
 
 def media_dtype(config: EngineConfig) -> torch.dtype:
-    """Return the dtype of the encoder of images: on a CPU torch computes bfloat16 more slowly than float32."""
+    """Return the dtype of the encoder of media: on a CPU torch computes bfloat16 more slowly than float32."""
     return torch.float32 if config.device == "cpu" or config.weights == "float32" else torch.bfloat16
+
+
+def adapter_dtype(config: EngineConfig) -> torch.dtype:
+    """Return the dtype of the matrices of adapters."""
+    return torch.float32 if config.weights == "float32" else torch.bfloat16
 
 
 def speech_dtype(config: EngineConfig) -> torch.dtype:
@@ -207,10 +228,10 @@ def make_turns(config: EngineConfig) -> Turns | None:
     return Turns(config.turns_file, torch.get_num_threads(), limit)
 
 
-def _purpose_of(path: Path) -> ModelPurpose:
+def _purpose_of(config: EngineConfig) -> ModelPurpose:
     """Return what a model is for; of one that cannot be read, to chat: loading it says why."""
     try:
-        return read_purpose(path)
+        return read_purpose(config.model_path, config.projector)
     except ModelLoadError:
         return ModelPurpose()
 

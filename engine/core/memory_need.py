@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from math import prod
 from pathlib import Path
 
 import torch
@@ -20,14 +21,16 @@ from engine.api.model import LEAST_CONTEXT, MemoryNeed
 from engine.attention.backend import cache_dtype
 from engine.attention.cache_groups import CacheGroups
 from engine.config import EngineConfig
-from engine.core.build import COMPILER, TORCH, media_dtype, speech_dtype
+from engine.core.build import COMPILER, TORCH, adapter_dtype, media_dtype, speech_dtype
 from engine.core.link import unpack_config
 from engine.execution.device import check_device
 from engine.execution.encoder_memory import encoder_bytes
 from engine.execution.encoder_runner import MAX_STEP_TOKENS
 from engine.execution.kv_cache import CacheSize, bytes_per_block, free_memory, size_cache, step_bytes
 from engine.execution.step_sizes import cache_groups, most_prefill_only_tokens
+from engine.gguf_pair import find_projector, text_file
 from engine.inputs.sound import MAX_HELD_BYTES
+from engine.loading.adapter import adapter_weights
 from engine.loading.checkpoint import FileCheckpoint
 from engine.loading.encoder_checkpoint import open_encoder
 from engine.loading.loader import open_checkpoint
@@ -65,7 +68,7 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     device = check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
-    purpose = read_purpose(config.model_path)
+    purpose = read_purpose(config.model_path, config.projector)
     if purpose.is_encoder:
         return encoder_need(config, base)
     if purpose.speech is not None:
@@ -73,8 +76,10 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
     scheme = WeightScheme(config.weights, device, config.batch_invariant)
     checkpoint, model, _ = open_checkpoint(config.model_path)
     weights = checkpoint.held_bytes(scheme)
-    if purpose.takes_images and isinstance(checkpoint, FileCheckpoint):
-        weights += checkpoint.num_other_weights * media_dtype(config).itemsize
+    if purpose.modalities and isinstance(checkpoint, FileCheckpoint):
+        weights += _encoder_weights(config, checkpoint) * media_dtype(config).itemsize
+    if purpose.image_adapter is not None:
+        weights += adapter_weights(purpose.image_adapter) * adapter_dtype(config).itemsize
     media = encoder_bytes(config, media_dtype(config))
     base += TRANSFORMERS_BYTES * (media > 0)
     groups = cache_groups(model, config, device)
@@ -96,6 +101,12 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
         max_context=model.max_position,
         maker_defaults=maker_defaults(config.model_path),
     )
+
+
+def _encoder_weights(config: EngineConfig, checkpoint: FileCheckpoint) -> int:
+    """Return the numbers of what makes inputs of a model out of images."""
+    projector = find_projector(text_file(config.model_path), config.projector)
+    return checkpoint.num_other_weights if projector is None else sum(map(prod, projector.shapes.values()))
 
 
 def encoder_need(config: EngineConfig, base_bytes: int) -> MemoryNeed:

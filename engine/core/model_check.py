@@ -36,15 +36,16 @@ CONTEXT, PROMPT, NUM_STEPS = 128, 512, 9
 
 def model_facts(config: EngineConfig) -> Iterator[tuple[str, str]]:
     """Load the model and yield names and texts. Raises ModelLoadError."""
-    yield "model", describe_model(config.model_path)
+    yield "model", describe_model(config.model_path, config.projector)
     if config.num_threads:
         torch.set_num_threads(config.num_threads)
     check_device(config.device, config.weights, config.kv_cache, config.batch_invariant)
     check_spill(config)
-    if read_purpose(config.model_path).is_encoder:
+    purpose = read_purpose(config.model_path, config.projector)
+    if purpose.is_encoder:
         yield from _encoder_facts(config)
         return
-    if read_purpose(config.model_path).speech is not None:
+    if purpose.speech is not None:
         yield from _speech_facts(config)
         return
     started = perf_counter()

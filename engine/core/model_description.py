@@ -17,6 +17,7 @@ from gguf import LlamaFileType
 from engine.api.errors import ModelLoadError
 from engine.api.model import ModelDescription, ModelKind
 from engine.gguf_file import GgufFile
+from engine.gguf_pair import NONE, text_file
 from engine.loading.encoder_checkpoint import open_encoder
 from engine.loading.loader import open_checkpoint
 from engine.loading.maker_defaults import maker_defaults
@@ -34,7 +35,8 @@ LICENCE = re.compile(r"^license:\s*(\S[^\n]*)", re.MULTILINE)
 
 def describe(path: Path) -> ModelDescription:
     """Check the tables of a model's files and its tokenizer, and describe it. Raises ModelLoadError."""
-    purpose = read_purpose(path)
+    path = text_file(path)
+    purpose = read_purpose(path, NONE)  # what a projector beside it is, loading says
     if purpose.speech is not None:
         return _transcriber(path, purpose.speech)
     checkpoint, config, _ = open_encoder(path) if purpose.is_encoder else open_checkpoint(path)

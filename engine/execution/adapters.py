@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,7 +20,7 @@ from engine.execution.runner import ModelRunner
 from engine.layers.adapters import MAX_ADAPTERS, Adapters, make_adapters
 from engine.loading.adapter import load_adapter
 from engine.loading.loader import LoadedModel
-from engine.messages import AdapterLoaded, AddAdapter
+from engine.messages import IMAGE_ADAPTER, AdapterLoaded, AddAdapter
 from engine.sequence import Sequence
 
 logger = logging.getLogger(__name__)
@@ -39,13 +39,31 @@ class _Held:
     seq_ids: set[int] = field(default_factory=set)
 
 
+class ImageAdapter(NamedTuple):
+    """The adapter by which a model sees images, read with the model, and the adapters of which it is one."""
+
+    adapters: Adapters
+    packed: Any
+
+    @classmethod
+    def read(cls, path: Path, loaded: LoadedModel, dtype: torch.dtype) -> ImageAdapter:
+        """Read it from its folder. Raises ModelLoadError."""
+        adapters = make_adapters([target.size for target in loaded.adapter_targets], loaded.device, dtype)
+        return cls(adapters, adapters.pack(load_adapter(path, loaded.adapter_targets)))
+
+
 class CoreAdapters:
     """The adapters of one core. `send` takes an AdapterLoaded, from any thread."""
 
     def __init__(
-        self, loaded: LoadedModel, runner: ModelRunner, dtype: torch.dtype, send: Callable[[AdapterLoaded], None]
+        self,
+        loaded: LoadedModel,
+        runner: ModelRunner,
+        dtype: torch.dtype,
+        send: Callable[[AdapterLoaded], None],
+        of_images: ImageAdapter | None = None,
     ) -> None:
-        """`dtype`: of the matrices, float32 or bfloat16."""
+        """`dtype`: of the matrices, float32 or bfloat16. `of_images` is held for as long as the core lives."""
         self._targets = loaded.adapter_targets
         self._runner = runner
         self._device = loaded.device
@@ -56,6 +74,12 @@ class CoreAdapters:
         self._held: dict[int, _Held] = {}
         self._by_sequence: dict[int, int] = {}
         self._adapters: Adapters | None = None
+        if of_images is not None:
+            self._serve(of_images.adapters)
+            held = _Held(self._free.pop(), Future(), is_bound=True)
+            held.loading.set_result(of_images.packed)
+            of_images.adapters.bind(held.index, of_images.packed)
+            self._held[IMAGE_ADAPTER] = held
 
     def load(self, message: AddAdapter) -> None:
         """Read an adapter in the background, then send AdapterLoaded. One that is still held is kept."""
@@ -69,10 +93,13 @@ class CoreAdapters:
             return
         if self._adapters is None:
             sizes = [target.size for target in self._targets]
-            self._adapters = make_adapters(sizes, self._device, self._dtype)
-            self._runner.serve_adapters(self._adapters)
+            self._serve(make_adapters(sizes, self._device, self._dtype))
         loading = self._loader.submit(self._read, message, self._adapters)
         self._held[message.adapter_id] = _Held(self._free.pop(), loading)
+
+    def _serve(self, adapters: Adapters) -> None:
+        self._adapters = adapters
+        self._runner.serve_adapters(adapters)
 
     def forget(self, adapter_id: int) -> None:
         """Drop an adapter that no new sequence will name, once the sequences that have it have ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.config import EngineConfig
+from engine.gguf_pair import find_projector, text_file
 from engine.inputs.images import MOST_TOKENS, MOST_TOKENS_ON_CPU
 from engine.model_kind import read_purpose
 
@@ -26,13 +27,15 @@ def encoder_tokens(config: EngineConfig) -> int:
 def encoder_bytes(config: EngineConfig, dtype: torch.dtype) -> int:
     """Return the most that encoding takes besides weights: on a CPU with the inputs, on a device what is there.
 
-    0 for a model without an encoder of images. Raises ModelLoadError for a folder whose encoder has no known size.
+    0 for a model without an encoder of images. Raises ModelLoadError for one whose size cannot be read.
     """
-    if not config.model_path.is_dir() or not read_purpose(config.model_path).takes_images:
+    if not read_purpose(config.model_path, config.projector).takes_images:
         return 0
-    from engine.loading.tower_size import read_tower  # noqa: PLC0415  # transformers, for models that see only
+    from engine.loading.tower_size import read_pair, read_tower  # noqa: PLC0415  # transformers, for models that see
 
     is_cpu = config.device == "cpu"
     most = config.media.max_image_tokens or (MOST_TOKENS_ON_CPU if is_cpu else MOST_TOKENS)
-    tower = read_tower(config.model_path, most)
+    path = text_file(config.model_path)
+    projector = find_projector(path, config.projector)
+    tower = read_tower(path, most) if projector is None else read_pair(projector, path, most)
     return tower.step_bytes(encoder_tokens(config), dtype) + tower.input_bytes * is_cpu

@@ -1,4 +1,4 @@
-"""The text of one file: its bytes, the format that they are in, and the reader of that format.
+"""The text of one file, and images of its pages: its bytes, the format that they are in, and the reader of that format.
 
 The child processes of files.py run this module.
 """
@@ -8,13 +8,15 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Sequence
+from typing import Any
 
 from engine.api.request import MAX_FILE_CHARS
 from engine.inputs.documents.kinds import FileKind, kind_of, text_of
 from engine.inputs.documents.limits import MAX_FILE_BYTES, refused, too_large, too_long
 from engine.inputs.documents.office import office_text
 from engine.inputs.documents.packages import package_kind
-from engine.inputs.documents.pdf_pages import pdf_text
+from engine.inputs.documents.pdf_pages import PageImages, pdf_parts
 from engine.inputs.documents.web_page import web_page_text
 
 MAX_URL_HEAD_CHARS = 1024
@@ -23,21 +25,28 @@ MAX_URL_HEAD_CHARS = 1024
 _DATA_URL = re.compile(r"data:([^,;]*)((?:;[^,;]*)*),")
 
 
-def extract(file_data: str, filename: str) -> str:
-    """Return the text of one file. Runs in the child process. Raises RequestError."""
+def read(
+    file_data: str, filename: str, images: dict[str, Any] | None = None, seeing: Sequence[str] = ()
+) -> list[str | bytes]:
+    """Return the text of one file, with images of pages (PNG) where they stand in it. The first is text.
+
+    `images`: how pages become images (PageImages), for a model that sees; for another one, `seeing` names some that do.
+    Runs in the child process. Raises RequestError.
+    """
     media_type, data = _decoded(file_data)
     kind = kind_of(data, media_type, filename)
+    parts: list[str | bytes]
     if kind is FileKind.PDF:
-        text = pdf_text(data)
+        parts = pdf_parts(data, None if images is None else PageImages(**images), seeing)
     elif kind is FileKind.PACKAGE:
-        text = office_text(package_kind(data), data)
+        parts = [office_text(package_kind(data), data)]
     elif kind is FileKind.HTML:
-        text = web_page_text(text_of(data))
+        parts = [web_page_text(text_of(data))]
     else:
-        text = text_of(data)
-    if len(text) > MAX_FILE_CHARS:
+        parts = [text_of(data)]
+    if sum(len(part) for part in parts if isinstance(part, str)) > MAX_FILE_CHARS:
         raise too_long()
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return [part.encode("utf-8", "replace").decode("utf-8") if isinstance(part, str) else part for part in parts]
 
 
 def _decoded(file_data: str) -> tuple[str, bytes]:

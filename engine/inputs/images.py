@@ -1,9 +1,10 @@
-"""Takes images and videos out of messages: templates see that there is one, the encoder gets what is made of it.
+"""Takes media out of messages: templates see that there is an item, the encoder gets what is made of it.
 
-Web processes pass the parts on undecoded: `{"type": "image", "data": base64, "detail", "param"}`, and videos as
-videos.py has them. One killable child decodes them (media/decoder.py), another makes inputs of the pixels
-(engine/media/image_inputs.py). The text that stands for an image, hundreds of tokens that are all alike, takes the
-place of the template's placeholder, as in the processors of transformers.
+Web processes pass the parts on undecoded: `{"type": "image", "data": base64, "detail", "param"}`, videos as videos.py
+has them, and sounds as message_sounds.py has; pages of files have bytes as `data`. One killable child decodes them
+(media/decoder.py), another makes inputs of the pixels (engine/media/image_inputs.py). The text that stands for an
+image, hundreds of tokens that are all alike, takes the place of the template's placeholder, as in the processors of
+transformers.
 """
 
 from __future__ import annotations
@@ -16,38 +17,35 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from engine.api.errors import EngineFailure, ErrorCode, ModelLoadError, RequestError
+from engine.api.errors import ErrorCode, RequestError
 from engine.api.media import MediaLimits
 from engine.api.request import Json, Message
 from engine.inputs.escaping import PromptPiece
 from engine.inputs.media.decoded import DecodedBudget
 from engine.inputs.media_options import image_background, processor_options, video_decoding
+from engine.inputs.message_sounds import MessageSounds
+from engine.inputs.processor_child import PLURALS, PREPARE_S, ProcessorChild
 from engine.inputs.sent_tensors import read_matrix
 from engine.inputs.videos import VideoFrames, bytes_of
-from engine.killable import KillableExceeded, KillablePool
 from engine.messages import GIVEN, DefineMedia, MediaSpan, MediaTensor
+from engine.model_kind import ModelPurpose
 from engine.slow_work import SlowWork
 
 TARGET = "engine.media.image_inputs:answer"
-MEDIA = ("image", "video")
+MEDIA = ("image", "video", "audio")
 """The types of parts that hold media."""
 OPEN, PREPARE, PREPARE_VIDEO = "open", "prepare", "prepare_video"
 """The tasks of the child."""
-POOL_SIZE = 2
-MEMORY_BYTES = 2 << 30
-NICENESS = 5
 MOST_TOKENS_ON_CPU, MOST_TOKENS = 1280, 16_384
 """Of an image whose size the model leaves open: towers take seconds for a thousand tokens on a processor."""
 MAX_VECTORS = 4096
-"""Of an image, where they are sent."""
-PREPARE_S = 30.0
-"""For all images of a request together."""
+"""Of an image or a sound, where they are sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInput:
-    """An image or a video of a request, ready for the encoder. `tensors` are its inputs; `key` stands for content and
-    tenant.
+    """An image, a video or a sound of a request, ready for the encoder. `tensors` are its inputs; `key` stands for
+    content and tenant.
     """
 
     text: str
@@ -56,12 +54,12 @@ class ImageInput:
     key: str
     form: MediaForm
     given: tuple[str, int] | None = None
-    """The field and the width of vectors that were sent in place of the image."""
+    """The field and the width of vectors that were sent in place of the item."""
 
 
 @dataclass(frozen=True, slots=True)
 class MediaForm:
-    """How a model's prompts have one kind of media: "image" or "video"."""
+    """How a model's prompts have one kind of media: "image", "video" or "audio"."""
 
     kind: str
     placeholder: str
@@ -73,10 +71,14 @@ class MediaForm:
     is_whole: bool = False
     """Tokens of an item see each other in both directions."""
 
+    @property
+    def plural(self) -> str:
+        return PLURALS[self.kind]
+
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What the images of a request share."""
+    """What the media of a request share."""
 
     tenant: str
     num_images: int
@@ -102,49 +104,73 @@ class PromptMedia:
 
 
 class ImageReader:
-    """The reader of the images of requests to one model. Thread-safe."""
+    """The reader of the media of requests to one model. Thread-safe."""
 
-    def __init__(self, path: Path, work: SlowWork, limits: MediaLimits, *, on_cpu: bool = True) -> None:
-        """Start a child, which says what the model's processor writes for an image. Raises ModelLoadError."""
-        from engine.inputs.media.decoder import MediaDecoder  # noqa: PLC0415  # with numpy, for models that see only
+    def __init__(
+        self,
+        path: Path,
+        work: SlowWork,
+        limits: MediaLimits,
+        purpose: ModelPurpose,
+        *,
+        on_cpu: bool = True,
+        projector: str = "",
+    ) -> None:
+        """Start children, which say what the model's processors write for an item. Raises ModelLoadError.
 
-        most = limits.max_image_tokens or (MOST_TOKENS_ON_CPU if on_cpu else MOST_TOKENS)
-        self._folder = (str(path), most)
-        first = (OPEN, *self._folder)
+        `purpose`: says which media the model takes. `projector`: the choice of `EngineConfig`.
+        """
+        from engine.inputs.media.decoder import MediaDecoder  # noqa: PLC0415  # with numpy, for models of media only
+
         self._decoder = MediaDecoder(work, limits)
-        self._pool = KillablePool(TARGET, POOL_SIZE, MEMORY_BYTES, first, niceness=NICENESS, work=work)
+        self._child: ProcessorChild | None = None
+        self._videos: VideoFrames | None = None
+        self._sounds: MessageSounds | None = None
+        self._options: dict[str, list[Any]] = {}
+        self._token = ""
+        self._plain: list[str] | None = None
+        self._forms: dict[str, MediaForm] = {}
         try:
-            opened = self._pool.call(*first, timeout_s=PREPARE_S)
-        except (EngineFailure, KillableExceeded, RequestError) as error:
+            if purpose.takes_images:
+                most = limits.max_image_tokens or (MOST_TOKENS_ON_CPU if on_cpu else MOST_TOKENS)
+                self._child = ProcessorChild(TARGET, (OPEN, str(path), projector, most), work)
+                self._take_images(self._child.open(path, "image"))
+            if purpose.takes_sounds:
+                self._sounds = sounds = MessageSounds(path, work, self._decoder)
+                self._forms["audio"] = MediaForm("audio", sounds.token, sounds.token_id)
+        except BaseException:
             self.close()
-            raise ModelLoadError(f"{path}: the processor of its images cannot be opened; the log says why") from error
-        self._options: dict[str, list[Any]] = opened["options"]
-        self._token: str = opened["token"]
-        self._plain: list[str] | None = opened["plain"]
-        video = opened["video"]
-        self._image = MediaForm("image", opened["placeholder"], opened["token_id"], is_whole=opened["is_whole"])
-        self._videos = None if video is None else VideoFrames(self._decoder, video)
-        self.forms = [self._image]
+            raise
+
+    def _take_images(self, opened: dict[str, Any]) -> None:
+        """Take what the child says of images and videos."""
+        self._options, self._token, self._plain = opened["options"], opened["token"], opened["plain"]
+        place = (opened["placeholder"], opened["token_id"])
+        self._forms["image"] = MediaForm("image", *place, is_whole=opened["is_whole"])
+        if (video := opened["video"]) is not None:
+            self._videos = VideoFrames(self._decoder, video)
+            around = tuple(video["around"])
+            self._forms["video"] = MediaForm("video", video["placeholder"], video["token_id"], around)
+
+    @property
+    def forms(self) -> list[MediaForm]:
         """Of the media that the model takes."""
-        if video is not None:
-            form = MediaForm("video", video["placeholder"], video["token_id"], tuple(video["around"]))
-            self.forms.append(form)
+        return list(self._forms.values())
 
     def read(
         self, messages: list[Message], tenant: str, options: Mapping[str, Any], max_model_len: int
     ) -> tuple[list[Message], list[ImageInput]]:
-        """Return the messages with images that hold nothing any more, and what they held, in order.
+        """Return the messages with media that hold nothing any more, and what they held, in order.
 
         No more is made of them than the context has room for.
 
-        `options`: `PromptOptions.media_options`, which are checked whether or not there are images. Raises RequestError
+        `options`: `PromptOptions.media_options`, which are checked whether or not there are media. Raises RequestError
         that names the part or the option, and EngineUnavailable.
         """
-        taken = [form.kind for form in self.forms]
+        taken = list(self._forms)
         chosen, background = processor_options(options, self._options), image_background(options, taken)
         video = video_decoding(options, self._decoder.limits)
-        if self._videos is None:
-            refuse_media(messages, ("video",))
+        refuse_media(messages, tuple(kind for kind in MEDIA if kind not in taken))
         kinds = [part["type"] for message in messages for part in _parts(message) if _is_medium(part)]
         if not kinds:
             return messages, []
@@ -156,48 +182,64 @@ class ImageReader:
             parts: list[Json] = []
             for part in _parts(message):
                 if _is_medium(part):
-                    prepare = self._prepared_video if part["type"] == "video" else self._prepared
-                    images.append(prepare(part, use))
+                    images.append(self._prepared(part, use))
                     _check_room(images, max_model_len)
                     part = {"type": part["type"]}
                 parts.append(part)
             emptied.append(message | {"content": parts} if parts else message)
         return emptied, images
 
+    @property
+    def page_limits(self) -> MediaLimits | None:
+        """The limits of pages of files as images; None if the model takes no images."""
+        return self._decoder.limits if any(form.kind == "image" for form in self.forms) else None
+
     def close(self) -> None:
         """End the child processes. Idempotent."""
-        self._pool.close()
-        self._decoder.close()
+        for opened in (self._child, self._sounds, self._decoder):
+            if opened is not None:
+                opened.close()
 
     def _prepared(self, part: Any, use: _Use) -> ImageInput:
-        param, detail = part.get("param") or "messages", part.get("detail") or "auto"
+        kind, param = part["type"], part.get("param") or "messages"
         if part.get("is_vectors") is True:
-            return self._given(part["data"], param, use.tenant)
+            return self._given(part["data"], self._forms[kind], param, use.tenant)
+        if kind == "video":
+            return self._prepared_video(part, use, param)
+        if kind == "audio":
+            return self._prepared_sound(part, use, param)
+        detail = part.get("detail") or "auto"
         data = bytes_of(part["data"], "image", param)
         image = self._decoder.image(data, param=param, detail=detail, background=use.background, tenant=use.tenant)
         use.budget.take(image.pixels.nbytes, param)
-        return self._made(PREPARE, image.pixels, image.content_hash, self._image, use, param)
+        return self._made(PREPARE, image.pixels, image.content_hash, self._forms["image"], use, param)
 
-    def _given(self, data: str, param: str, tenant: str) -> ImageInput:
-        """Return the vectors that were sent in place of an image."""
-        if self._plain is None:
+    def _given(self, data: str, form: MediaForm, param: str, tenant: str) -> ImageInput:
+        """Return the vectors that were sent in place of an image or a sound."""
+        token, plain = (self._token, self._plain) if form.kind == "image" else (form.placeholder, ["", ""])
+        if plain is None:
             message = f"{param} cannot be used: images of this model are more than rows of vectors; send the image"
             raise _refused(message, param)
         sent = read_matrix(data, GIVEN, param)
         if sent.num_rows > MAX_VECTORS:
             raise _refused(f"{param} must have at most {MAX_VECTORS} rows, got {sent.num_rows}", param)
-        before, after = self._plain
+        before, after = plain
         key = sha256(f"{GIVEN} {sent.content_hash} {tenant}".encode()).hexdigest()
-        text = before + self._token * sent.num_rows + after
-        return ImageInput(text, sent.num_rows, [sent.tensor], key, self._image, (param, sent.width))
+        text = before + token * sent.num_rows + after
+        return ImageInput(text, sent.num_rows, [sent.tensor], key, form, (param, sent.width))
 
-    def _prepared_video(self, part: Any, use: _Use) -> ImageInput:
+    def _prepared_sound(self, part: Any, use: _Use, param: str) -> ImageInput:
+        assert self._sounds is not None
+        made = self._sounds.read(part, param, tenant=use.tenant, deadline=use.deadline, budget=use.budget)
+        return _input_of(made, self._forms["audio"], use, param)
+
+    def _prepared_video(self, part: Any, use: _Use, param: str) -> ImageInput:
         assert self._videos is not None
-        param = part.get("param") or "messages"
         video = self._videos.read(part, use.video, param, use.tenant)
         use.budget.take(video.frames.nbytes, param)
         times = (list(video.times), video.seconds)
-        return self._made(PREPARE_VIDEO, video.frames, video.content_hash, self.forms[1], use, param, *times)
+        form = self._forms["video"]
+        return self._made(PREPARE_VIDEO, video.frames, video.content_hash, form, use, param, *times)
 
     def _made(
         self, task: str, pixels: Any, digest: str, form: MediaForm, use: _Use, param: str, *times: Any
@@ -205,22 +247,17 @@ class ImageReader:
         """Have the child make inputs of pixels (…, H, W, 3)."""
         height, width = pixels.shape[-3:-1]
         arguments = (pixels.tobytes(), height, width, digest, use.num_images, use.options, *times)
-        timeout_s, tenant = max(0.1, use.deadline - time.monotonic()), use.tenant
-        try:
-            made = self._pool.call(task, *self._folder, *arguments, timeout_s=timeout_s, tenant=tenant)
-        except RequestError as error:
-            raise _refused(error.message, param) from error
-        except KillableExceeded as error:
-            limit = f"{PREPARE_S:g} s" if error.reason == "time" else f"{MEMORY_BYTES >> 20} MiB"
-            message = f"the {form.kind}s take more than {limit} to prepare; send fewer or smaller ones"
-            raise _refused(message, param) from error
-        except EngineFailure as error:
-            message = f"the model's processor cannot read the {form.kind}; send another form of it"
-            raise _refused(message, param) from error
-        tensors = [MediaTensor(*tensor) for tensor in made["tensors"]]
-        use.budget.take(sum(len(tensor.data) for tensor in tensors), param)
-        key = sha256(f"{made['key']} {tenant}".encode()).hexdigest()
-        return ImageInput(made["text"], made["num_vectors"], tensors, key, form)
+        assert self._child is not None
+        made = self._child.make(task, arguments, kind=form.kind, param=param, deadline=use.deadline, tenant=use.tenant)
+        return _input_of(made, form, use, param)
+
+
+def _input_of(made: dict[str, Any], form: MediaForm, use: _Use, param: str) -> ImageInput:
+    """Return what a child made of an item. Raises RequestError if it is beyond the budget."""
+    tensors = [MediaTensor(*tensor) for tensor in made["tensors"]]
+    use.budget.take(sum(len(tensor.data) for tensor in tensors), param)
+    key = sha256(f"{made['key']} {use.tenant}".encode()).hexdigest()
+    return ImageInput(made["text"], made["num_vectors"], tensors, key, form)
 
 
 def _check_room(images: list[ImageInput], max_model_len: int) -> None:
@@ -233,7 +270,7 @@ def _check_room(images: list[ImageInput], max_model_len: int) -> None:
 def refuse_options(options: Mapping[str, Any]) -> None:
     """Raise RequestError for the first option of media, of a model that takes none."""
     for name in options:
-        raise _refused("this model takes no images, so there are no options of them", name)
+        raise _refused("this model takes no images, videos and sounds, so there are no options of them", name)
 
 
 def refuse_media(messages: list[Message], kinds: tuple[str, ...]) -> None:
@@ -242,13 +279,15 @@ def refuse_media(messages: list[Message], kinds: tuple[str, ...]) -> None:
         for part in _parts(message):
             if isinstance(part, dict) and part.get("type") in kinds:
                 param = part.get("param")
-                what = f"this model takes no {part['type']}s"
+                what = f"this model takes no {PLURALS[str(part['type'])]}"
                 raise _refused(what, param if isinstance(param, str) else "messages")
 
 
 def with_placeholders(messages: list[Message], forms: list[MediaForm]) -> list[Message]:
     """Return messages whose media say what a template without parts is to write for them."""
-    empty: dict[str, Json] = {form.kind: {"type": form.kind, "placeholder": form.placeholder} for form in forms}
+    empty: dict[str, Json] = {
+        form.kind: {"type": form.kind, form.kind: "", "placeholder": form.placeholder} for form in forms
+    }
     return [
         message | {"content": [empty[str(part["type"])] if _is_medium(part) else part for part in parts]}
         if any(map(_is_medium, parts := _parts(message)))
@@ -283,8 +322,8 @@ def _with_texts(pieces: list[PromptPiece], images: list[ImageInput], form: Media
         replaced.append(PromptPiece(first))
     if num_places != len(images):
         raise _refused(
-            f"the messages have {len(images)} {form.kind}s, but the prompt of the model's template has {num_places} "
-            f"places for them; send {form.kind}s in messages of the user, and no {placeholder} of your own",
+            f"the messages have {len(images)} {form.plural}, but the prompt of the model's template has {num_places} "
+            f"places for them; send {form.plural} in messages of the user, and no {placeholder} of your own",
             "messages",
         )
     return replaced
@@ -309,7 +348,7 @@ def _spans(images: list[ImageInput], token_ids: list[int], token_id: int) -> Ite
     places = [place for place, one in enumerate(token_ids) if one == token_id]
     if len(places) != sum(image.num_vectors for image in images):
         raise _refused(
-            f"the prompt has not all the tokens of its {images[0].form.kind}s; send it without truncate_prompt_tokens",
+            f"the prompt has not all the tokens of its {images[0].form.plural}; send it without truncate_prompt_tokens",
             "messages",
         )
     position = 0

@@ -12,11 +12,13 @@ from typing import Any
 from engine.api.errors import ErrorCode, RequestError
 from engine.api.media import MediaLimits
 from engine.api.request import Json
+from engine.inputs.processor_child import PLURALS
 
 PROCESSOR, DECODING = "mm_processor_kwargs", "media_io_kwargs"
 IMAGE, BACKGROUND = "image", "rgba_background_color"
 VIDEO, FPS, NUM_FRAMES = "video", "fps", "num_frames"
-DECODED = {IMAGE: (BACKGROUND,), VIDEO: (FPS, NUM_FRAMES)}
+AUDIO = "audio"
+DECODED: dict[str, tuple[str, ...]] = {IMAGE: (BACKGROUND,), VIDEO: (FPS, NUM_FRAMES), AUDIO: ()}
 """The options of decoding, by what is decoded."""
 FPS_FORM = ("number", 0.01, 60)
 WHITE = (255, 255, 255)
@@ -45,15 +47,13 @@ def image_background(options: Mapping[str, Any], taken: Sequence[str]) -> tuple[
     given = options.get(DECODING) or {}
     for kind, values in given.items():
         if kind not in taken:
-            kinds, names = " and ".join(f"{name}s" for name in taken), " and ".join(taken)
+            kinds, names = " and ".join(PLURALS[name] for name in taken), " and ".join(taken)
             message = f"sets what this model does not take; it takes {kinds}, so {names} alone may have options"
             raise _refused(f"{DECODING}.{kind[:200]}", message, values)
         for name in values:
             if name not in DECODED[kind]:
-                there = f"there is {' and '.join(DECODED[kind])}"
-                raise _refused(
-                    f"{DECODING}.{kind}.{name[:200]}", f"is no option of decoding {kind}s; {there}", values[name]
-                )
+                message = f"is no option of decoding {PLURALS[kind]}; there is {' and '.join(DECODED[kind]) or 'none'}"
+                raise _refused(f"{DECODING}.{kind}.{name[:200]}", message, values[name])
     colour = (given.get(IMAGE) or {}).get(BACKGROUND, WHITE)
     is_colour = isinstance(colour, list | tuple) and len(colour) == len(WHITE)
     if not is_colour or any(type(part) is not int or not 0 <= part <= MAX_COLOUR for part in colour):

@@ -52,11 +52,13 @@ class PromptProcessor:
         """
         self._work = work = work or SlowWork()
         self._tokenizer = tokenizer
-        self._controls = ControlTexts(tokenizer.added_texts)
+        # NOTE: placeholders too, which need be no tokens: nobody may type them.
+        placeholders = [form.placeholder for form in images.forms] if images is not None else []
+        self._controls = ControlTexts((*tokenizer.added_texts, *placeholders))
         self._encoder = PieceEncoder(tokenizer, self._controls)
         self._raw = RawPromptReader(tokenizer, self._encoder, purpose)
         self._renderer = renderer or KillableRenderer(work)
-        self._files = FileReader(work)
+        self._files = FileReader(work, None if images is None else images.page_limits)
         self._images = images
         if tokenizer.chat_template is not None:
             try:

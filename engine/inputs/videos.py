@@ -60,8 +60,10 @@ class VideoFrames:
         return self._decoder.video_of_frames(frames, param=param, fps=fps, tenant=tenant)
 
 
-def bytes_of(text: str, kind: str, param: str) -> bytes:
-    """Return the bytes of an item of media in base64. Raises RequestError."""
+def bytes_of(text: str | bytes, kind: str, param: str) -> bytes:
+    """Return the bytes of an item of media, which were sent in base64 unless we made them. Raises RequestError."""
+    if isinstance(text, bytes):
+        return text
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from engine.models.family import Family
 
 CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 PREFIX, DOWN, UP = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
+"""What PEFT writes before the name of a module, which transformers may leave out, and behind it."""
 REFUSED_TENSORS = {
     ".lora_magnitude_vector": "DoRA",
     ".lora_embedding_": "changes of an embedding",
@@ -118,6 +120,17 @@ def load_adapter(path: Path, targets: Sequence[AdapterTarget]) -> AdapterWeights
     return AdapterWeights(by_place, rank, tuple(sorted({module.rpartition(".")[2] for module in pairs})))
 
 
+def adapter_weights(path: Path) -> int:
+    """Return how many numbers an adapter has, without reading them. Raises ModelLoadError."""
+    if not (path / WEIGHTS).is_file():
+        raise ModelLoadError(f"{path}: holds no {WEIGHTS}")
+    folder = SafetensorsFolder(path, [path / WEIGHTS])
+    try:
+        return sum(prod(folder.shape(name)) for name in folder.names)
+    finally:
+        folder.close()
+
+
 class AdapterConfig:
     """The numbers of an adapter_config.json."""
 
@@ -187,7 +200,7 @@ def _modules(folder: SafetensorsFolder, known: Mapping[str, Any]) -> dict[str, d
     found: dict[str, dict[str, str]] = {}
     for name in folder.names:
         end = next((end for end in (DOWN, UP) if name.endswith(end)), None)
-        if end is None or not name.startswith(PREFIX):
+        if end is None:
             meaning = next((meaning for part, meaning in REFUSED_TENSORS.items() if part in name), "something else")
             raise ModelLoadError(
                 f"{folder.path}: tensor {name[:200]!r} holds {meaning}; only lora_A and lora_B of linear layers are "

@@ -15,6 +15,7 @@ import torch
 from engine.api.errors import ModelLoadError
 from engine.api.model import ModelKind
 from engine.gguf_file import GgufFile
+from engine.gguf_pair import text_file
 from engine.loading.checkpoint import GgufTensors
 from engine.loading.quantization_config import take_quantization
 from engine.loading.safetensors_file import SafetensorsFolder, read_config
@@ -225,6 +226,7 @@ class EncoderCheckpoint:
 
 def open_encoder(path: Path) -> tuple[EncoderCheckpoint, EncoderConfig, tuple[Path, ...]]:
     """Open the files of an encoder as `open_checkpoint` opens others. Raises ModelLoadError."""
+    path = text_file(path)
     checkpoint = _open_folder(path) if path.is_dir() else _open_gguf(path)
     return checkpoint, checkpoint.config, checkpoint.files
 

@@ -17,6 +17,7 @@ import torch
 from engine.api.errors import ModelLoadError
 from engine.api.model import ModelKind
 from engine.gguf_file import GgufFile
+from engine.gguf_pair import text_file
 from engine.loading.adapter import AdapterTarget, adapter_targets, lone_target
 from engine.loading.checkpoint import FileCheckpoint, GgufTensors, TensorFile, with_own_output
 from engine.loading.quantization_config import Quantization, take_quantization
@@ -141,6 +142,7 @@ def open_checkpoint(path: Path) -> Opened:
 
     Does not read its weights, but for an output that may be a copy of the embedding. Raises ModelLoadError.
     """
+    path = text_file(path)
     return _open_folder(path) if path.is_dir() else _open_gguf(path)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from engine.api.errors import ModelLoadError
 from engine.gguf_file import GgufFile
+from engine.gguf_pair import text_file
 
 FILE_NAME = "generation_config.json"
 MAX_FILE_BYTES = 2**20
@@ -48,6 +49,10 @@ CARDS: dict[tuple[str, str], dict[str, float]] = {
 
 def maker_defaults(path: Path) -> dict[str, float]:
     """Return the usable values of the model at `path`, or {}. Never raises for the contents of a file."""
+    try:
+        path = text_file(path)
+    except ModelLoadError:
+        return {}
     return _of_folder(path) if path.is_dir() else _of_gguf(path)
 
 

@@ -103,8 +103,15 @@ OTHER_PARTS = {
         "image_newline",
         "visual.",
         "embed_vision.",
+        "embed_tokens_extend.image_embed.",
     ),
-    "audio_config": ("audio_tower.", "audio_model.", "multi_modal_projector.", "embed_audio."),
+    "audio_config": (
+        "audio_tower.",
+        "audio_model.",
+        "multi_modal_projector.",
+        "embed_audio.",
+        "embed_tokens_extend.audio_embed.",
+    ),
 }
 """The object of a config.json that describes a part which is not served -> beginnings of the names of its tensors,
 behind `model.` too."""

@@ -122,6 +122,17 @@ class SafetensorsFolder:
         self._open_files.close()
 
 
+def read_part(path: Path, prefix: str) -> dict[str, torch.Tensor]:
+    """Read the tensors of a folder whose names begin so. Raises ModelLoadError."""
+    folder = SafetensorsFolder.open(path)
+    try:
+        names = [name for name in folder.names if name.startswith(prefix)]
+        # NOTE: copies, since views would keep the files mapped.
+        return {name: folder.tensor(name).clone() for name in names}
+    finally:
+        folder.close()
+
+
 def read_config(path: Path) -> dict:
     """Read config.json, without the names of code in the folder, which is never run (`auto_map`).
 

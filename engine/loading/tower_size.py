@@ -1,8 +1,8 @@
-"""How much memory the encoder of images of a folder takes for the largest input, read before its weights are."""
+"""How much memory the encoder of images of a model takes for the largest input, read before its weights are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -12,8 +12,12 @@ import torch
 from transformers import AutoConfig
 
 from engine.api.errors import ModelLoadError
+from engine.gguf_file import GgufFile
+from engine.gguf_pair import Projector
 from engine.media.options import MOST_CROPS, MOST_TILES
+from engine.media.phi_images import DEFAULT_MOST_SQUARES, MOST_SQUARES
 from engine.media.qwen_videos import IMAGES_OF_VIDEO, VIDEO_PIXELS
+from engine.models.projectors.registry import describe_projector
 from engine.tokenizers.folder_files import read_object
 
 ROWS, WIDE_ROWS = 12, 18
@@ -22,8 +26,9 @@ GATE_ROWS, GATE_PARTS = 6, 3
 """Of the feed-forward: rows of the width, and of its own."""
 TEXT_ROWS = 4
 """Rows of the text model's width that the projector has of a vector."""
+PHI = "phi4_multimodal"
 MASKED = ("idefics3", "smolvlm")
-INPUTS = {"idefics3": 3, "smolvlm": 3, "llava_next": 2, "llava_onevision": 2}
+INPUTS = {PHI: 3, "idefics3": 3, "smolvlm": 3, "llava_next": 2, "llava_onevision": 2}
 """How often a call has its pixels, once if it is not said: they are copied, and have a mask."""
 COPIES = 2
 """Of an item's inputs: as they come, and as tensors of the encoder."""
@@ -73,9 +78,19 @@ def read_tower(path: Path, most_tokens: int) -> TowerSize:
 
     `most_tokens`: of an image whose size the model leaves open.
     """
+    return _read(path, lambda: _size(AutoConfig.from_pretrained(path), _images(path), most_tokens))
+
+
+def read_pair(projector: Projector, text: Path, most_tokens: int) -> TowerSize:
+    """Read the sizes of a projector beside a text model's file, as `read_tower`. Raises ModelLoadError."""
+    described = describe_projector(projector, GgufFile.read_metadata(text))
+    values, images = described.config, described.image_options
+    return _read(projector.path, lambda: _size(AutoConfig.for_model(**values), images, most_tokens))
+
+
+def _read(path: Path, size: Callable[[], TowerSize]) -> TowerSize:
     try:
-        config = AutoConfig.from_pretrained(path)
-        return _size(config, _images(path), most_tokens)
+        return size()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise ModelLoadError(f"{path}: the size of its image encoder cannot be read: {error}") from error
 
@@ -86,7 +101,7 @@ def _size(config: Any, images: Mapping[str, Any], most_tokens: int) -> TowerSize
     inner = getattr(vision, "intermediate_size", None) or int(width * vision.mlp_ratio)
     kind, patch = config.model_type, _side(vision.patch_size)
     merge = _merge(config, vision)
-    kept = getattr(config, "vision_feature_layer", None)
+    kept = getattr(config, "vision_feature_layer", getattr(vision, "feature_layer", None))
     sizes: dict[str, Any] = {
         "width": width,
         "inner": inner,
@@ -117,7 +132,7 @@ def _size(config: Any, images: Mapping[str, Any], most_tokens: int) -> TowerSize
     return TowerSize(
         **sizes,
         tile_patches=num_patches + 1,
-        most_tiles=_tiles(config, images, side),
+        most_tiles=_tiles(config, images, side, most_tokens),
         tile_tokens=getattr(config, "mm_tokens_per_image", None) or num_patches / merge**2,
         is_cut=kind in ("gemma3", "internvl", *MASKED),
     )
@@ -128,12 +143,18 @@ def _merge(config: Any, vision: Any) -> int:
     ratio = getattr(config, "downsample_ratio", None)
     if ratio:
         return round(1 / ratio)
+    if config.model_type == PHI:
+        return 2
     named = ((config, "scale_factor"), (config, "spatial_merge_size"), (vision, "spatial_merge_size"))
     return int(next((getattr(part, name) for part, name in named if getattr(part, name, None)), 1))
 
 
-def _tiles(config: Any, images: Mapping[str, Any], side: int) -> int:
+def _tiles(config: Any, images: Mapping[str, Any], side: int, most_tokens: int) -> int:
     """Return the tiles of the largest image, with a small copy of the whole."""
+    if config.model_type == PHI:
+        cells = side // _side(config.vision_config.patch_size) // 2
+        room = (most_tokens - 1) // (cells * (cells + 1)) - 1
+        return 1 + max(1, min(int(images.get(MOST_SQUARES) or DEFAULT_MOST_SQUARES), room))
     if getattr(config, "image_grid_pinpoints", None):
         return 1 + max(height * width for height, width in config.image_grid_pinpoints) // side**2
     if config.model_type in MASKED:

@@ -1,4 +1,4 @@
-"""The inputs of a model's image encoder, by the processor of its folder, and the text that stands for an image.
+"""The inputs of a model's image encoder, by its files' processor, and the text that stands for an image.
 
 Child processes run this module (engine.inputs.images), so that workers need not import torch and transformers.
 """
@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from transformers import AutoConfig, AutoImageProcessor, AutoProcessor, AutoTokenizer, Idefics3Processor
+from transformers import Idefics3Processor
 from transformers.utils import logging as transformers_logging
 
-from engine.api.errors import ErrorCode, RequestError
+from engine.api.errors import ErrorCode, ModelLoadError, RequestError
 from engine.media.anyres import onevision
+from engine.media.model_files import ModelFiles, open_files
 from engine.media.options import OPTIONS, Form
+from engine.media.phi_images import PhiImages
 from engine.media.qwen_images import cap_pixels, pixel_options, sized
 from engine.media.qwen_videos import AROUND, QwenVideos
 from engine.media.qwen_videos import TOKEN as VIDEO_TOKEN
@@ -28,6 +30,7 @@ from engine.media.qwen_videos import TOKEN as VIDEO_TOKEN
 OPEN, PREPARE, PREPARE_VIDEO = "open", "prepare", "prepare_video"
 SMALL = (64, 48)
 """An image of several rows of tokens, in pixels."""
+PHI = "phi4_multimodal"
 QWEN_KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 NO_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "text_replacement_offsets")
 """What a processor makes of the text."""
@@ -35,8 +38,8 @@ NO_ENCODER = ("rows", "cols", "num_patches", "num_crops")
 """What an image processor says for the text alone."""
 
 transformers_logging.set_verbosity_error()
-_opened: dict[tuple[str, int], Opened] = {}
-"""What this process has opened, by its folder."""
+_opened: dict[tuple[str, str, int], Opened] = {}
+"""What this process has opened, by its path and the choice of a projector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class Opened:
 def answer(
     task: str,
     path: str,
+    projector: str,
     most_tokens: int,
     pixels: bytes = b"",
     height: int = 0,
@@ -76,17 +80,21 @@ def answer(
     times: Sequence[float] = (),
     seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """Do one task of the process: open the processor of a folder, or prepare an image. Raises RequestError.
+    """Do one task of the process: open the processor of a model, or prepare an image. Raises RequestError.
 
-    `most_tokens`: of an image, for models that leave its size open. OPEN returns the fields of `Opened` that are plain,
-    and those of a `video`, if the model takes some. PREPARE takes an image of RGB bytes and their `digest`, how many
-    images its prompt has, and checked options; PREPARE_VIDEO a video, a frame for each of `times`. It returns the
-    `text` that takes the place of the placeholder, how many of its tokens get vectors, the encoder's `tensors` (name,
-    dtype, shape, bytes), and a `key` that stands for it all.
+    `projector`: the choice of `EngineConfig`. `most_tokens`: of an image, for models that leave its size open. OPEN
+    returns the fields of `Opened` that are plain, and those of a `video`, if the model takes some. PREPARE takes an
+    image of RGB bytes and their `digest`, how many images its prompt has, and checked options; PREPARE_VIDEO a video, a
+    frame for each of `times`. It returns the `text` that takes the place of the placeholder, how many of its tokens get
+    vectors, the encoder's `tensors` (name, dtype, shape, bytes), and a `key` that stands for it all.
     """
-    if (path, most_tokens) not in _opened:
-        _opened[path, most_tokens] = open_processor(Path(path), most_tokens)
-    opened = _opened[path, most_tokens]
+    place = (path, projector, most_tokens)
+    if place not in _opened:
+        try:
+            _opened[place] = open_processor(Path(path), most_tokens, projector)
+        except ModelLoadError as error:
+            raise RequestError(ErrorCode.INVALID_VALUE, error.message) from error
+    opened = _opened[place]
     if task == OPEN:
         names = ("placeholder", "token_id", "is_whole", "token", "plain")
         plain = {name: getattr(opened, name) for name in names}
@@ -130,16 +138,18 @@ def _video_form(opened: Opened) -> dict[str, Any] | None:
     }
 
 
-def open_processor(path: Path, most_tokens: int) -> Opened:
-    """Open the processor of a folder.
+def open_processor(path: Path, most_tokens: int, projector: str = "") -> Opened:
+    """Open the processor of a model. Raises ModelLoadError for a pair of GGUF files that do not go together.
 
     Those of transformers that read videos too, and Pixtral's, need torchvision, whose wheels do not load beside a torch
     without CUDA. Of these only the image processor is used, and the text is written here.
     """
-    config = AutoConfig.from_pretrained(path)
-    opened = _open(path, config, most_tokens)
+    files = open_files(path, projector)
+    config = files.config
+    opened = _phi(path, files, most_tokens) if config.model_type == PHI else _open(files, config, most_tokens)
     return replace(
         opened,
+        placeholder=files.placeholder or opened.placeholder,
         is_whole=config.model_type == "gemma3",
         options=opened.options or OPTIONS.get(config.model_type, {}),
         plain=None if config.model_type in QWEN_KINDS else _around_tokens(opened),
@@ -154,17 +164,17 @@ def _around_tokens(opened: Opened) -> tuple[str, str] | None:
     return None if token in rest else (before, rest)
 
 
-def _open(path: Path, config: Any, most_tokens: int) -> Opened:
+def _open(files: ModelFiles, config: Any, most_tokens: int) -> Opened:
     kind = "pixtral" if config.vision_config.model_type == "pixtral" else config.model_type
     if kind not in ("smolvlm", "pixtral", "internvl", "llava_onevision", *QWEN_KINDS):
-        return _whole(AutoProcessor.from_pretrained(path))
-    images, tokenizer = AutoImageProcessor.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+        return _whole(files.processor)
+    images, tokenizer = files.images, files.tokenizer
     if kind in QWEN_KINDS:
         merge = config.vision_config.spatial_merge_size
         cap_pixels(images, most_tokens)
         opened = _spelled(sized(images), tokenizer, "<|image_pad|>", lambda made: _qwen_text(made, merge))
         videos, token_id = (
-            QwenVideos.read(path, config, images, most_tokens),
+            QwenVideos.read(files.videos, config, images, most_tokens),
             int(tokenizer.convert_tokens_to_ids(VIDEO_TOKEN)),
         )
         return replace(opened, options=pixel_options(images), videos=videos, video_token_id=token_id)
@@ -182,6 +192,16 @@ def _open(path: Path, config: Any, most_tokens: int) -> Opened:
         return Opened("<image>", token_id, _counter(tokenizer, token_id), prepare, token="<image>")
     length = config.image_seq_length
     return _spelled(images, tokenizer, "<IMG_CONTEXT>", lambda made: _internvl_text(made, length))
+
+
+def _phi(path: Path, files: ModelFiles, most_tokens: int) -> Opened:
+    tokenizer, config = files.tokenizer, files.config
+    token_id = int(config.vision_config.image_token_id)
+    token = tokenizer.convert_ids_to_tokens(token_id)
+    images = PhiImages.read(path, config, token, most_tokens)
+    return Opened(
+        *(token, token_id, _counter(tokenizer, token_id), images.prepare), options=images.options, token=token
+    )
 
 
 def _whole(processor: Any) -> Opened:

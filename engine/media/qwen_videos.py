@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from engine.media.qwen_images import LEAST, MOST, pixels_check
-from engine.tokenizers.folder_files import read_object
 
 TOKEN, START, END = "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"
 AROUND = START, END
@@ -54,13 +52,11 @@ class QwenVideos:
     """Of all frames together at most."""
 
     @classmethod
-    def read(cls, path: Path, config: Any, images: Any, most_tokens: int = MOST_TOKENS) -> QwenVideos:
-        """Read what a folder says of videos. `images`: its image processor. `most_tokens`: of an image."""
-        own = read_object(path / "processor_config.json").get("video_processor")
-        values = own if isinstance(own, dict) else read_object(path / "video_preprocessor_config.json")
+    def read(cls, values: Mapping[str, Any], config: Any, images: Any, most_tokens: int = MOST_TOKENS) -> QwenVideos:
+        """Read what a model's files say of videos. `images`: its image processor. `most_tokens`: of an image."""
         vision, has_times = config.vision_config, config.model_type == "qwen3_vl"
         side = vision.patch_size * vision.spatial_merge_size
-        size = values.get("size") if isinstance(values.get("size"), Mapping) else {}
+        size = values["size"] if isinstance(values.get("size"), Mapping) else {}
         least = LEAST_TOKENS * side * side
         most = VIDEO_PIXELS if has_times else FRAME_TOKENS * side * side
         return cls(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.api.errors import ModelLoadError
-from engine.model_kind import SEEING, TEXT_MODELS
+from engine.model_kind import HEARING, SEEING, TEXT_MODELS
 from engine.models import exaone, gemma, gemma4, glm, granite, llama, olmo, phi, qwen, smollm, starcoder
 from engine.models.config import ModelConfig
 from engine.models.family import Family
@@ -57,12 +57,26 @@ LLAMA_DEFAULTS: dict[str, object] = {
     "rope_theta": 10000.0,
 }
 """What folders of LLaVA leave out of a text model, as transformers has it."""
+QWEN2_DEFAULTS: dict[str, object] = {
+    "vocab_size": 151936,
+    "hidden_size": 4096,
+    "intermediate_size": 22016,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 32768,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+}
+"""The same of Qwen2-Audio."""
+TEXT_DEFAULTS = {"llama": LLAMA_DEFAULTS, "qwen2": QWEN2_DEFAULTS}
+"""By `model_type` of the text model."""
 
 
 def text_architecture(values: Mapping[str, object]) -> object:
     """Return the architecture of the text model that a config.json describes, None if it names none."""
     architecture, text = architecture_of(values), values.get("text_config")
-    if architecture not in SEEING or architecture in HF_FAMILIES:
+    if architecture not in (*SEEING, *HEARING) or architecture in HF_FAMILIES:
         return architecture
     kind = text.get("model_type", "llama") if isinstance(text, dict) else values.get("model_type")
     return TEXT_MODELS.get(str(kind), architecture)
@@ -91,9 +105,8 @@ def describe_folder(source: str, values: dict[str, object]) -> tuple[Family, Mod
     architecture = text_architecture(values)
     family = find_family(source, architecture, HF_FAMILIES)
     text = values.get("text_config")
-    if isinstance(text, dict):  # a model with a vision tower, of which the text part is served
-        if str(text.get("model_type", "llama")) == "llama":
-            text = LLAMA_DEFAULTS | text
+    if isinstance(text, dict):  # a model with a tower, of which the text part is served
+        text = TEXT_DEFAULTS.get(str(text.get("model_type", "llama")), {}) | text
         values = values | text | {name: values[name] for name in ("tie_word_embeddings",) if name in values}
     fields = Fields(source, {**family.hf_defaults, **values}, architecture=str(architecture))
     return family, family.describe(fields).check(source)

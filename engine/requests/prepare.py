@@ -34,7 +34,7 @@ from engine.inputs.limits import (
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.sound import SoundReader
 from engine.inputs.text_fields import bad_word_ids, prediction_ids
-from engine.messages import AddAdapter
+from engine.messages import IMAGE_ADAPTER, AddAdapter
 from engine.model_kind import ModelPurpose
 from engine.outputs.detokenizer import Detokenizer
 from engine.outputs.parsing import OutputParsing
@@ -123,6 +123,7 @@ class RequestPreparer:
         if request.task is Task.GENERATE:
             self._parsing.check(request)
         prompt = self._processor.prompt(request, limits.max_model_len)
+        adapter = self._adapter_for(prompt, adapter)
         self._held.hold(prompt.media, request.tenant)
         if request.task is Task.GENERATE:
             return self._generating_run(request, adapter, prompt, limits, resume, num_known)
@@ -146,6 +147,19 @@ class RequestPreparer:
             score_ids=self._processor.score_ids if is_score else None,
         )
         return EmbedRun(prepared, choices, resume.position)
+
+    def _adapter_for(self, prompt: Prompt, asked: AddAdapter | None) -> AddAdapter | None:
+        """Return the adapter of a request: images may be seen by one. Raises RequestError if another is asked for."""
+        folder = self._purpose.image_adapter
+        if folder is None or not prompt.media.num_tokens.get("image"):
+            return asked
+        if asked is not None:
+            message = (
+                f"adapter {asked.name!r} cannot be combined with images, which this model sees by an adapter of its "
+                "own; leave out the images, or name the model without an adapter"
+            )
+            raise RequestError(ErrorCode.INVALID_VALUE, message, "adapter")
+        return AddAdapter(IMAGE_ADAPTER, "", str(folder))
 
     def _transcribing_run(
         self, request: GenerationRequest, limits: ContextLimits, resume: Resume, num_known: Mapping[str, int]
@@ -188,7 +202,7 @@ class RequestPreparer:
         num_known: Mapping[str, int],
     ) -> Run:
         if request.beam is not None and prompt.media.spans:
-            media = "images" if request.raw is None else "prompt_embeds"
+            media = "images, videos and sounds" if request.raw is None else "prompt_embeds"
             message = f"use_beam_search cannot be combined with {media}: leave it out, or ask for several choices by n"
             raise RequestError(ErrorCode.INVALID_VALUE, message, "use_beam_search")
         max_tokens = choice_token_limit(request, len(prompt.token_ids), limits)

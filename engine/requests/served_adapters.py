@@ -14,7 +14,7 @@ from pathlib import Path
 
 from engine.api import AdapterInfo, ErrorCode, ModelLoadError, RequestError
 from engine.api.errors import EngineUnavailable
-from engine.messages import AdapterLoaded, AddAdapter, RemoveAdapter
+from engine.messages import IMAGE_ADAPTER, AdapterLoaded, AddAdapter, RemoveAdapter
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class ServedAdapters:
         self._changed = changed
         self._send = send
         self._by_name: dict[str, _Entry] = {}
-        self._last_id = 0
+        self._last_id = IMAGE_ADAPTER
         self._is_closed = False
 
     def add(self, name: str, path: Path) -> AdapterInfo:
@@ -97,7 +97,8 @@ class ServedAdapters:
 
     def definition(self, used: AddAdapter | None) -> list[AddAdapter]:
         """Return what the core must be sent before the sequences of a run: an adapter that has been removed, again."""
-        return [] if used is None or self._is_served(used) else [used]
+        is_known = used is None or used.adapter_id == IMAGE_ADAPTER or self._is_served(used)
+        return [] if used is None or is_known else [used]
 
     def removal(self, used: AddAdapter | None) -> list[RemoveAdapter]:
         """Return what the core must be sent behind the sequences of such a run."""

@@ -20,6 +20,7 @@ import tokenizers
 
 from engine.api.errors import EngineFailure, ErrorCode, ModelLoadError
 from engine.gguf_file import GgufFile
+from engine.gguf_pair import text_file
 from engine.memory import trim_heap
 from engine.tokenizers.folder_files import read_object, read_text, read_tokenizer
 from engine.tokenizers.gguf_tokenizer import adds_bos, adds_eos, build_tokenizer
@@ -80,6 +81,7 @@ class Tokenizer:
     @classmethod
     def from_path(cls, path: Path) -> Tokenizer:
         """Read a GGUF file or a folder. Raises ModelLoadError."""
+        path = text_file(path)
         tokenizer = cls.from_folder(path) if path.is_dir() else cls.from_gguf(path)
         tokenizer.longest_token_chars, tokenizer._ordinary  # noqa: B018  both take long; no request should wait for them
         trim_heap()  # reading takes more than twice of what is kept

@@ -25,7 +25,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from chat.access.keys import KeyRefused, key_public_id
 from chat.catalog.model_choice import NoModel
-from chat.engine_check import engine_check
+from chat.engine_check import ENGINE_CHECK_S, engine_check
 from engine.spill_folder import is_in_memory, room_bytes
 from lightcone_site.databases import embedded_valkey_socket
 from lightcone_site.private_files import data_open
@@ -120,7 +120,8 @@ def check_model() -> Iterator[Finding]:
     except NoModel as error:
         yield Finding("model", "none", str(error))
         return
-    is_fine, output = engine_check("engine.loading.inspection", str(choice.path), str(choice.path))
+    path, projector = str(choice.path), settings.LIGHTCONE_MMPROJ
+    is_fine, output = engine_check("engine.loading.inspection", path, path, ENGINE_CHECK_S, projector)
     if is_fine:
         yield Finding("model", f"{choice.name}: {choice.path} ({output})")
     else:

@@ -128,12 +128,7 @@ def size(request) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=["light", "dark"])
-def theme(request) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
-def walk(size, theme, contexts, live_server, valkey, people) -> Iterator[Walk]:
-    """Yield a walk through the page, in each size and theme."""
-    yield from walked(contexts, live_server.url, size=size, theme=theme)
+def walk(size, contexts, live_server, valkey, people) -> Iterator[Walk]:
+    """Yield a walk through the page, in each size."""
+    yield from walked(contexts, live_server.url, size=size)

@@ -78,8 +78,7 @@ def test_a_passkey_is_added_and_signs_in_alone_and_after_the_password(page: Any)
     assert "My laptop" not in page.content()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
 def test_pages_of_the_account_fit_and_are_accessible(page: Any, width: int, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 800})

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from chat.access.models import Org, Project
 from chat.usage.services import usage_records_write
-from tests.browser.axe import axe_findings
+from tests.browser.axe import CONTRAST, axe_findings
 from tests.chat.console.test_roles_matrix import NONE, OWN_PAGES, PAGES, Place, address, name_of, rows_made
 from tests.chat.records import record
 from tests.people import member
@@ -79,16 +79,17 @@ def test_lists_are_compact_rows_and_forms_fit(phone: Any) -> None:
     assert not found, "\n".join(f"{place}: {problems}" for place, problems in found.items())
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_own_pages_fit_and_are_accessible(phone: Any, theme: str) -> None:
-    phone.emulate_media(color_scheme=theme)
+def test_own_pages_fit_and_are_accessible(phone: Any) -> None:
     names = ["account", "account_details", "account_change_password", "admin:index"]
     found = {}
     usage_records_write([record(at_s=time.time(), model=LONG)])
     person = phone.rows[User][Place.ORG]
     forms = [address(Project, "add"), address(User, "change", person.pk)]
     for place in [*map(reverse, [*names, *(f"admin:{name}" for name in OWN_PAGES)]), *forms]:
-        if problems := found_at(phone, place) + axe_findings(phone):
+        phone.emulate_media(color_scheme="light")
+        problems = found_at(phone, place) + axe_findings(phone)
+        phone.emulate_media(color_scheme="dark")
+        if problems := problems + axe_findings(phone, CONTRAST):
             found[place] = problems
     assert not found, "\n".join(f"{place}: {problems}" for place, problems in found.items())
 

@@ -9,6 +9,7 @@ import pytest
 from chat.conversations.models import Conversation
 from tests.browser.scripted import MESSAGE, ScriptedPage
 from tests.browser.stub_routes import render_route, rendered
+from tests.browser.test_pictures import picture
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -68,6 +69,18 @@ def test_a_message_is_sent_where_the_server_does_not_count(scripted: ScriptedPag
     for route in counts:
         route.fulfill(json={"error": {"message": "Not loaded.", "code": "model_not_loaded"}}, status=409)
     assert scripted.answer("Yes.")["messages"][-1]["content"] == LONG.strip()
+
+
+def test_an_image_for_a_model_that_does_not_see_is_not_counted(scripted: ScriptedPage, page) -> None:
+    """The server refused each count, which the console of the browser then showed as an error."""
+    scripted.turn("hello", "yes")
+    counts = held_counts(page)
+    page.clock.install()
+    page.set_input_files("input[type=file]", [{"name": "cat.png", "mimeType": "image/png", "buffer": picture()}])
+    page.wait_for_selector("#misfit:has-text('plain does not take images.')")
+    scripted.wait_painted()
+    page.clock.fast_forward(5000)
+    assert counts == []
 
 
 def test_what_is_refused_as_too_long_comes_back_into_the_box(scripted: ScriptedPage, page) -> None:

@@ -9,10 +9,10 @@ import pytest
 from django.conf import settings
 
 from tests.browser.scripted import ScriptedPage
+from tests.browser.walk import SIZES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
 CUT = """() => [document.documentElement, ...document.querySelectorAll(".topbar, .panel-body, .tabs, .composer")]
   .filter((node) => node.scrollWidth > node.clientWidth + 1).map((node) => `${node.tagName}.${node.className}`)"""
 

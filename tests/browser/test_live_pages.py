@@ -159,8 +159,7 @@ def test_a_model_is_warmed_up_and_its_fit_is_told(open_page: Callable[..., Any])
     page.get_by_role("rowheader", name="Weights").wait_for()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [{"width": 1280, "height": 800}, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize(("viewport", "scheme"), [({"width": 1280, "height": 800}, "light"), (PHONE, "dark")])
 @pytest.mark.parametrize("path", ["/admin/workers/", "/admin/models/try/?name=", "/admin/chat/servedmodel/"])
 def test_live_pages_are_accessible_and_fit_a_phone(
     open_page: Callable[..., Any], tmp_path: Path, scheme: str, viewport: dict[str, int], path: str

@@ -228,7 +228,7 @@ def test_the_pages_for_others_are_accessible(walk: Walk) -> None:
 
 @pytest.fixture
 def narrow(contexts, live_server, valkey, people) -> Iterator[Walk]:
-    yield from walked(contexts, live_server.url, size="desktop", theme="light")
+    yield from walked(contexts, live_server.url, size="desktop")
 
 
 IN_SIGHT = """(node) => {
@@ -270,8 +270,7 @@ def expect_focus(page: Any, selector: str) -> None:
     page.wait_for_selector(f"{selector}:focus", state="attached")
 
 
-@pytest.mark.parametrize("theme", ["light"])
-def test_the_focus_goes_back_to_what_opened_a_menu_or_a_dialog(walk: Walk, theme: str, size: str) -> None:
+def test_the_focus_goes_back_to_what_opened_a_menu_or_a_dialog(walk: Walk, size: str) -> None:
     keep_chats()
     walk.sign_in()
     page = walk.page

@@ -19,10 +19,10 @@ from chat.models import Project
 from chat.usage.services import usage_records_write
 from tests.browser.axe import axe_findings
 from tests.browser.scripted import note_problems
+from tests.browser.walk import SIZES, THEMES
 from tests.chat.records import NOON, record
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
 FOR_ALL = {"sign-in": "/sign-in", "not found": "/nowhere", "docs": "/docs", "console sign-in": "/admin/login/"}
 FOR_STAFF = {
     "overview": "/admin/",
@@ -40,10 +40,14 @@ FOR_STAFF = {
 
 
 class Opened:
-    """A browser's page with the theme chosen, and what went wrong on it."""
+    """A browser's page with its theme, and what went wrong on it."""
 
-    def __init__(self, page: Any) -> None:
+    def __init__(self, page: Any, theme: str) -> None:
         self.page = page
+        self.theme = theme
+        page.add_init_script(
+            f"localStorage.setItem('lightcone.theme', localStorage.getItem('lightcone.theme') || '{theme}')"
+        )
         self.problems: list[str] = []
         note_problems(page, self.problems)
 
@@ -58,7 +62,7 @@ def opened(request, contexts, live_server, valkey, transactional_db) -> Iterator
     width, height = SIZES[request.param]
     size = {"width": width, "height": height}
     with contexts.one(base_url=live_server.url, viewport=size, reduced_motion="reduce") as context:
-        yield Opened(context.new_page())
+        yield Opened(context.new_page(), THEMES[request.param])
 
 
 @pytest.fixture
@@ -73,14 +77,9 @@ def of_admin(opened, live_server) -> Opened:
     return opened
 
 
-def choose(page: Any, theme: str) -> None:
-    page.add_init_script(f"localStorage.setItem('lightcone.theme', '{theme}')")
-
-
-def expect_good(opened: Opened, path: str, theme: str) -> None:
-    choose(opened.page, theme)
+def expect_good(opened: Opened, path: str) -> None:
     page = opened.goto(path)
-    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == theme
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == opened.theme
     assert axe_findings(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "scrolls sideways"
     # The tests' server has no sockets; live pages poll instead.
@@ -88,16 +87,14 @@ def expect_good(opened: Opened, path: str, theme: str) -> None:
     assert [problem for problem in opened.problems if not any(part in problem for part in expected)] == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", FOR_ALL)
-def test_a_page_for_all_is_accessible(opened, name, theme):
-    expect_good(opened, FOR_ALL[name], theme)
+def test_a_page_for_all_is_accessible(opened, name):
+    expect_good(opened, FOR_ALL[name])
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", FOR_STAFF)
-def test_a_page_of_the_console_is_accessible(of_admin, name, theme):
-    expect_good(of_admin, FOR_STAFF[name], theme)
+def test_a_page_of_the_console_is_accessible(of_admin, name):
+    expect_good(of_admin, FOR_STAFF[name])
 
 
 def test_charts_have_the_colours_of_their_legends(of_admin):
@@ -112,9 +109,7 @@ def test_charts_have_the_colours_of_their_legends(of_admin):
     assert len(set(drawn)) == 4
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_an_operation_of_the_docs_is_accessible_when_open(opened, theme):
-    choose(opened.page, theme)
+def test_an_operation_of_the_docs_is_accessible_when_open(opened):
     page = opened.goto("/docs")
     page.click("#operations-chat-create_chat_completion .opblock-summary-control")
     page.wait_for_selector("#operations-chat-create_chat_completion textarea")
@@ -142,8 +137,7 @@ def test_the_docs_begin_with_chat_and_end_with_health(opened):
     assert (groups[0], groups[-1]) == ("chat", "health")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_a_request_is_found_by_its_filters_and_read(of_admin, theme):
+def test_a_request_is_found_by_its_filters_and_read(of_admin):
     """From the list by chips to the page of a request, its kept texts, and a chat made of them."""
     project = default_project()
     Project.objects.filter(pk=project.pk).update(keeps_api_texts=True)
@@ -152,13 +146,13 @@ def test_a_request_is_found_by_its_filters_and_read(of_admin, theme):
     here = {"org_id": project.org_id, "project_id": project.pk}
     slow = record(client_request_id="slow-1", ended_at=NOON + 60, texts=texts, **here)
     usage_records_write([slow, *(record(client_request_id=f"quick-{index}", **here) for index in range(3))])
-    expect_good(of_admin, "/admin/chat/requestlog/?status=200&min_ms=30000&q=slow", theme)
+    expect_good(of_admin, "/admin/chat/requestlog/?status=200&min_ms=30000&q=slow")
     page = of_admin.page
     assert page.locator("a.lc-chip").count() == 3
     page.click("a.lc-chip:has-text('slow')")
     page.wait_for_url("**/requestlog/?status=200&min_ms=30000")
     run_id = str(UUID(hex=slow["run_id"]))
-    expect_good(of_admin, f"/admin/chat/requestlog/{run_id}/change/", theme)
+    expect_good(of_admin, f"/admin/chat/requestlog/{run_id}/change/")
     assert "59.88 s" in page.inner_text("section[aria-labelledby=when]")
     page.click("text=Read what was asked and answered")
     page.wait_for_url(f"**/requestlog/{run_id}/text/")

@@ -172,6 +172,26 @@ def test_what_is_no_image_for_the_browser_is_named(page: Any) -> None:
     assert page.locator(DRAFTED).count() == 0
 
 
+def test_an_image_is_sent_in_the_size_that_is_chosen(scripted: ScriptedPage, page: Any) -> None:
+    pick(page, "photo.jpg", picture(4032, 3024, "JPEG"), "image/jpeg")
+    for side, size in (("512", "4032 × 3024 → 512 × 384"), ("1024", "1024 × 768"), ("256", "256 × 192")):
+        page.click("[aria-label='Size of photo.jpg']")
+        page.click(f".menu-act:has-text('{side} pixels')")
+        page.wait_for_selector(f"{DRAFTED}:has-text('{size}')")
+    page.fill("#composer-text", "What is it?")
+    user = get_user_model().objects.get(username="ada")
+    scripted.wait_for(Draft.objects.filter(user=user, text__contains="What is it?").exists)
+    page.evaluate("sessionStorage.clear()")
+    page.reload()
+    page.wait_for_selector(f"{DRAFTED}:has-text('256 × 192')")
+    assert page.locator("[aria-label='Size of photo.jpg']").count() == 0, "what is kept is not made larger"
+    page.click("#send")
+    sent = scripted.answer("A gradient.")["messages"][0]["content"][0]["image_url"]["url"]
+    assert Image.open(
+        BytesIO(bytes(ChatFile.objects.get(public_id=sent.removeprefix("attachment:")).content))
+    ).size == (256, 192)
+
+
 def test_a_draft_keeps_its_images_until_they_are_removed(scripted: ScriptedPage, page: Any) -> None:
     pick(page, "cat.png", picture())
     page.fill("#composer-text", "What is it?")

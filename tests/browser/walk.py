@@ -8,13 +8,15 @@ from typing import Any
 from django.contrib.auth import get_user_model
 
 from chat.playground.kept import state_change
-from tests.browser.axe import CONTRAST, axe_findings
+from tests.browser.axe import axe_findings
 from tests.browser.contexts import Contexts
 from tests.browser.scripted import ScriptedPage
 from tests.browser.stub_routes import code_route, render_route, rendered
 
 CHECKED = {"is_valid": True, "problems": [], "matches": True, "example": {"name": ""}, "max_bytes": 262144}
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
+THEMES = {"desktop": "light", "phone": "dark"}
+"""Each size is looked at in one theme: what is where depends on the size, and its colours on the theme."""
 # A target is what takes the press: of a box within a label, the label.
 SMALL = """() => [...document.querySelectorAll('button, summary, select, textarea, input, a.button, a.menu-act')]
     .filter((node) => node.checkVisibility({visibilityProperty: true}) && !node.closest('[inert], .visually-hidden'))
@@ -29,12 +31,11 @@ IS_SIDEWAYS = "() => document.documentElement.scrollWidth > document.documentEle
 class Walk:
     """Goes through states of the page, and notes what is wrong in each: `findings`.
 
-    `measures`: what the server says of the next prompts, the last for ever. `rules`: those of axe-core to check.
+    `measures`: what the server says of the next prompts, the last for ever.
     """
 
-    def __init__(self, scripted: ScriptedPage, rules: list[str] | None = None) -> None:
+    def __init__(self, scripted: ScriptedPage) -> None:
         self.scripted = scripted
-        self.rules = rules
         self.page = scripted.page
         self.findings: list[str] = []
         self.page.route("**/playground/api/check", lambda route: route.fulfill(json=CHECKED))
@@ -48,7 +49,7 @@ class Walk:
             self.page.click(pressed)
         self.page.wait_for_selector(selector)
         self.scripted.wait_painted()
-        found = axe_findings(self.page, self.rules) + [f"small: {each}" for each in self.page.evaluate(SMALL)]
+        found = axe_findings(self.page) + [f"small: {each}" for each in self.page.evaluate(SMALL)]
         if self.page.evaluate(IS_SIDEWAYS):
             found.append("scrolls sideways")
         self.findings += [f"{state}: {finding}" for finding in found]
@@ -77,18 +78,18 @@ class Walk:
         self.scripted.wait_idle()
 
 
-def walked(contexts: Contexts, url: str, *, size: str, theme: str) -> Iterator[Walk]:
+def walked(contexts: Contexts, url: str, *, size: str) -> Iterator[Walk]:
     width, height = SIZES[size]
     options = {
         "base_url": url,
         "viewport": {"width": width, "height": height},
-        "color_scheme": theme,
+        "color_scheme": THEMES[size],
         "reduced_motion": "reduce",
         "has_touch": size == "phone",
         "is_mobile": size == "phone",
     }
     with contexts.one(**options) as context:
-        walk = Walk(ScriptedPage(context, url), CONTRAST if theme == "dark" else None)
+        walk = Walk(ScriptedPage(context, url))
         yield walk
         walk.page.evaluate("dispatchEvent(new Event('pagehide'))")  # writes what is left
         walk.scripted.close()

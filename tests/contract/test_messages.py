@@ -50,7 +50,7 @@ def stream(client, **fields):
 def test_a_message_has_the_text_of_a_chat_completion(client, lightcone):
     body = create(client)
     chat = client.post("/v1/chat/completions", json=GREEDY).json()
-    assert body["content"] == [{"type": "text", "text": chat["choices"][0]["message"]["content"], "citations": None}]
+    assert body["content"] == [{"type": "text", "text": chat["choices"][0]["message"]["content"]}]
     usage = body["usage"]
     assert usage["input_tokens"] + usage["cache_read_input_tokens"] == chat["usage"]["prompt_tokens"]
     assert usage["output_tokens"] == chat["usage"]["completion_tokens"]

@@ -45,7 +45,7 @@ def make_real_engine(monkeypatch):
     """
     from tests.engine.real_engine import RealEngine  # torch is large
 
-    for user in ("engine.inputs.images", "engine.inputs.media.decoder"):
+    for user in ("engine.inputs.processor_child", "engine.inputs.media.decoder"):
         monkeypatch.setattr(f"{user}.KillablePool", PoolInProcess)
 
     made = []

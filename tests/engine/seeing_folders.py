@@ -14,6 +14,8 @@ from PIL import Image
 from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
 
+from engine.media.phi_images import PhiImages
+from tests.engine.lora import adapter_of, merged, write_adapter
 from tests.engine.tiny_tokenizer import VOCAB_SIZE, tiny_tokenizer
 
 SPECIAL = [
@@ -157,7 +159,7 @@ class SpelledProcessor:
     def __call__(self, text, images, **options):
         made, (text,) = {}, text
         if images:
-            own = {"size": options["size"]} if "size" in options else {}
+            own = {name: options[name] for name in ("size", "dynamic_hd") if name in options}
             made = [self.image_processor(images=[image], return_tensors="pt", **own) for image in images]
             first, *others = text.split(self.image_token)
             text = first + "".join(self._text_of(one) + other for one, other in zip(made, others, strict=True))
@@ -334,6 +336,79 @@ def _internvl(folder: Path):
     return transformers.InternVLForConditionalGeneration(config), processor
 
 
+class PhiProcessor(SpelledProcessor):
+    """Stands in for Phi4MultimodalProcessor, which needs torchvision. tests/engine/media/test_phi_images.py compares
+    images with those of it.
+    """
+
+    def _joined(self, made):
+        most = max(one["image_pixel_values"].shape[1] for one in made)
+
+        def filled(name, value):
+            missing = (most - one[name].shape[1] for one in made)
+            parts = [
+                torch.cat([one[name], torch.full((1, count, *one[name].shape[2:]), value)], 1)
+                for one, count in zip(made, missing, strict=True)
+            ]
+            return torch.cat(parts)
+
+        return {
+            "image_pixel_values": filled("image_pixel_values", 0.0),
+            "image_attention_mask": filled("image_attention_mask", True),
+            "image_sizes": torch.cat([one["image_sizes"] for one in made]),
+        }
+
+    def save_pretrained(self, folder):
+        self.tokenizer.save_pretrained(folder)
+        (folder / "preprocessor_config.json").write_text(json.dumps({"dynamic_hd": PHI_SQUARES}))
+        (folder / "chat_template.jinja").write_text(self.chat_template)
+
+
+class SwitchedModel:
+    """A model that has its adapter for prompts with images, as its makers switch it on and off."""
+
+    def __init__(self, model, adapted):
+        self.model, self.adapted = model, adapted
+
+    def generate(self, **inputs):
+        return (self.adapted if "image_pixel_values" in inputs else self.model).generate(**inputs)
+
+
+PHI_SQUARES = 6
+PHI_MODULES = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
+
+
+def _phi4_multimodal(folder: Path):
+    sound = {"intermediate_size": 32, "num_blocks": 1, "num_attention_heads": 2, "input_size": 16, "hidden_size": 16}
+    channels = ("ext_pw_out_channel", "depthwise_separable_out_channel", "nemo_conv_channels")
+    config = transformers.Phi4MultimodalConfig(
+        **TEXT,
+        bos_token_id=0,
+        eos_token_id=1,
+        original_max_position_embeddings=TEXT["max_position_embeddings"],
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.75,
+            "short_factor": [1.0, 1.5, 2.0],
+            "long_factor": [2.0, 3.0, 4.0],
+        },
+        vision_config={**VISION, "image_size": 28, "patch_size": 7, "crop_size": 28, "image_token_id": IDS["<image>"]},
+        audio_config={**sound, **dict.fromkeys(channels, 16), "audio_token_id": IDS["<video>"]},
+    )
+    maker = PhiImages("<image>", side=28, patch=7, most_squares=PHI_SQUARES)
+
+    def make(images, return_tensors, **options):
+        return maker.prepare(images[0], 1, options)[1]
+
+    def text_of(made):
+        return "<image>" * int(made["num_vectors"])
+
+    processor = PhiProcessor(make, seeing_tokenizer(folder), "<image>", text_of)
+    # NOTE: with torch's attention the tower of transformers 5.23 sees forwards alone where no patch is masked.
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager"), processor
+
+
 def _qwen2_vl(folder: Path):
     vision = {"embed_dim": 16, "hidden_size": 32, "depth": 2, "num_heads": 2, "mlp_ratio": 2, **QWEN_PATCHES}
     config = transformers.Qwen2VLConfig(vision_config=vision, text_config=QWEN_TEXT, **QWEN_IDS)
@@ -377,6 +452,7 @@ FAMILIES = {
     "llava_next": _llava_next,
     "llava_onevision": _llava_onevision,
     "mistral3": _mistral3,
+    "phi4_multimodal": _phi4_multimodal,
     "pixtral": _pixtral,
     "qwen2_5_vl": _qwen2_5_vl,
     "qwen2_vl": _qwen2_vl,
@@ -386,7 +462,7 @@ FAMILIES = {
 
 
 def write_seeing(folder: Path, family: str, spread: float = 0.3):
-    """Write a random float32 model of a family with its processor; return both."""
+    """Write a random float32 model of a family with its processor, and its adapter if it sees by one; return both."""
     torch.manual_seed(5)
     model, processor = FAMILIES[family](folder)
     model = model.float().eval()
@@ -397,6 +473,11 @@ def write_seeing(folder: Path, family: str, spread: float = 0.3):
     processor.chat_template = TEMPLATE.replace("PLACE", processor.image_token.join(around))
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
+    if isinstance(processor, PhiProcessor):
+        config, tensors = adapter_of(model, seed=6, modules=PHI_MODULES)
+        tensors = {name: tensor for name, tensor in tensors.items() if "model.layers." in name}
+        write_adapter(folder / "vision-lora", config, tensors)
+        model = SwitchedModel(model, merged(model, config, tensors))
     return model, processor
 
 

@@ -15,12 +15,15 @@ from engine.api import BeamOptions, Completed, Delta, Outcome, PromptOptions, Re
 from engine.api.media import MediaLimits
 from engine.config import EngineConfig
 from engine.core.memory_need import memory_need
+from engine.inputs.file_text import read
 from engine.model_kind import read_purpose
+from tests.engine.inputs.pdf_writing import scan
 from tests.engine.real_engine import RealEngine, write_model
 from tests.engine.seeing_folders import FAMILIES, encoded, image_of, write_seeing
 
 NUM_TOKENS = 12
 NO_END = 10**6
+PAGE_RULES = {"is_each": False, "num_left": 16, "max_pixels": 50_000_000, "max_side": 16_384}
 GREEDY = {
     "sampling": SamplingParams(temperature=0.0),
     "stop": StopRules(max_tokens=NUM_TOKENS, ignore_eos=True),
@@ -97,9 +100,10 @@ def test_answers_about_images_are_those_of_transformers(tmp_path, make_real_engi
     [
         ("gemma3", {"do_pan_and_scan": True, "pan_and_scan_min_crop_size": 16}),
         ("idefics3", {"do_image_splitting": False}),
+        ("phi4_multimodal", {"dynamic_hd": 1}),
         ("pixtral", {"size": {"longest_edge": 40}}),
     ],
-    ids=["gemma3", "idefics3", "pixtral"],
+    ids=["gemma3", "idefics3", "phi4_multimodal", "pixtral"],
 )
 def test_options_of_the_processor_are_those_of_transformers(tmp_path, make_real_engine, family, options):
     model, processor = write_seeing(tmp_path, family)
@@ -199,6 +203,35 @@ def test_what_is_transparent_has_the_background_that_is_asked_for(seeing):
     assert answers[0] == answers[1] != answers[2]
 
 
+def sent_file(data, **changes):
+    file = {"file_data": base64.b64encode(data).decode(), "filename": "x.pdf", **changes}
+    return {"type": "file", "file": file, "param": "messages.0.content.0.file"}
+
+
+def test_pages_of_a_file_without_text_are_images_between_their_marks(seeing):
+    """The answer is that to the same text and pixels; the same page in another file finds their prefix."""
+    data = scan(("", "ff0000 00ff00 0000ff 000000"), ("Done.", ""))
+    head, page, end = read(base64.b64encode(data).decode(), "x.pdf", PAGE_RULES)
+    by_hand = [{"type": "text", "text": f"File: x.pdf\n{head}"}, {"type": "image", "data": page}]
+    usages, answers = [], []
+    for content in ([*by_hand, {"type": "text", "text": end}], [sent_file(data)], [sent_file(data, detail="high")]):
+        seeing.submit("run", messages=({"role": "user", "content": content},), **GREEDY)
+        events = seeing.events_to_end("run")["run"]
+        answers.append(token_ids(events))
+        usages.append(events[-1].payload.usage)
+    assert answers[0] == answers[1] != answers[2]
+    assert [usage.image_tokens for usage in usages] == [16, 16, 32]
+    assert usages[1].cached_tokens >= 16
+
+
+def test_pages_are_counted_over_all_files_of_a_request(seeing):
+    data = scan(*[("", "ff0000 00ff00 0000ff 000000")] * 9)
+    found = refusal(seeing, [sent_file(data), sent_file(data)])
+    assert found.param == "messages.0.content.0.file"
+    assert "9 pages of the PDF file" in found.message
+    assert "7 more" in found.message
+
+
 def test_an_image_that_no_step_has_room_for_is_refused_with_the_setting_to_raise(tmp_path, make_real_engine):
     """Tokens of an image of Gemma 3 see each other, so one step computes all 16."""
     write_seeing(tmp_path, "gemma3")
@@ -229,6 +262,13 @@ def test_a_model_that_reads_text_alone_refuses_images(tmp_path, make_real_engine
     write_model(tmp_path)
     found = refusal(make_real_engine(tmp_path), [{"type": "image", "data": encoded(SEEN)}])
     assert found.message == "this model takes no images"
+
+
+def test_a_model_that_reads_text_alone_names_those_that_see_pages(tmp_path, make_real_engine):
+    write_model(tmp_path)
+    found = refusal(make_real_engine(tmp_path), [sent_file(scan(("", "00" * 12))) | {"seeing": ["llava"]}])
+    assert found.param == "messages.0.content.0.file"
+    assert found.message.endswith("a model that takes images sees its pages, such as llava, or send their text")
 
 
 def test_the_encoder_counts_to_the_memory_of_a_model(tmp_path):

@@ -1,5 +1,7 @@
 """Have the sound in messages written down, for a model that has a transcriber: its parts become text.
 
+A model that hears by itself gets the sound (images.py), whatever transcriber it has.
+
 Each sound is a run of the transcriber, with the caller's limits, prices and line in the request log. What was heard
 stands in the message as a quotation, and in the usage of the answer beside the tokens of the model itself.
 """
@@ -17,10 +19,11 @@ from django.conf import settings
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.images import media_fetcher
+from chat.api.request.audio_parts import AUDIO, AUDIO_URL, INPUT_AUDIO
 from chat.api.request.fields import echo
 from chat.api.request.image_parts import BYTES_OF_BASE64, DATA_URL, ECHO_CHARS, HEAD_CHARS, REMOTE
 from chat.api.request.parsed import DeliveryOptions, GenerationParams, ParsedRequest
-from chat.catalog.named_models import model_transcriber
+from chat.catalog.named_models import modalities_live, model_transcriber
 from chat.catalog.services import ModelEntry
 from chat.errors import ApiError, engine_api_error
 from chat.generation.completions import RunReader
@@ -30,7 +33,6 @@ from chat.media.fetching import MediaRequest
 from engine.api import Completed, EngineError, Failed, Outcome, SegmentSpoken, Speech, Task, Usage
 from engine.api.media import MediaKind
 
-INPUT, URL = "input_audio", "audio_url"
 Start = Callable[[ParsedRequest, ModelEntry], Awaitable[RunReader]]
 Hearing = Callable[[], AbstractContextManager[None]]
 
@@ -45,14 +47,15 @@ class Heard:
 
 
 async def sounds_heard(
-    parsed: ParsedRequest, model: ModelEntry, caller: Caller, start: Start, hearing: Hearing
+    parsed: ParsedRequest, model: ModelEntry, caller: Caller, start: Start, hearing: Hearing, budget: MediaBudget
 ) -> Heard | None:
-    """Return the messages as the model is to read them; None if they have no sound, or the model no transcriber.
+    """Return the messages as the model is to read them; None if they have no sound, or the model takes it as it is.
 
-    `start` begins a run of the transcriber, within `hearing`. Raises ApiError that names the part.
+    `start` begins a run of the transcriber, within `hearing`. `budget`: of the request's media. Raises ApiError that
+    names the part.
     """
     places = list(_sounds(parsed.messages)) if model.transcriber else []
-    if not places:
+    if not places or AUDIO in await modalities_live(model):
         return None
     most = settings.LIGHTCONE_MEDIA_LIMITS.max_media_items
     if len(places) > most:
@@ -67,7 +70,7 @@ async def sounds_heard(
         )
         raise ApiError("unsupported_parameter", message, path)
     texts: dict[tuple[int, int], str] = {}
-    usages, budget = [], media_fetcher().budget()
+    usages = []
     for number, (index, place, kind, part) in enumerate(places, 1):
         path = _path(index, place, kind)
         data = await _data(part.get(kind), kind, path, caller, budget)
@@ -114,23 +117,25 @@ async def _written(parsed: ParsedRequest, transcriber: ModelEntry, start: Start)
 
 
 async def _data(sound: Any, kind: str, path: str, caller: Caller, budget: MediaBudget) -> str:
-    """Return the base64 of a part, whose bytes are of the request's budget if they are fetched. Raises ApiError."""
-    name = "data" if kind == INPUT else "url"
+    """Return the base64 of a part, whose bytes are of the request's budget. Raises ApiError."""
+    name = "data" if kind == INPUT_AUDIO else "url"
     value = sound.get(name) if isinstance(sound, dict) else sound
     if not isinstance(value, str) or not value:
         code = "missing_required_parameter" if value is None else "invalid_type"
         raise ApiError(code, f"{path} must be an object with {name}, the sound in base64", path)
     limits = settings.LIGHTCONE_MEDIA_LIMITS
-    if kind == URL and REMOTE.match(value):
+    if kind == AUDIO_URL and REMOTE.match(value):
         asked = MediaRequest(MediaKind.AUDIO, f"{path}.url", caller.tenant, caller.has_right(str(Right.MEDIA_FETCH)))
         return base64.b64encode((await media_fetcher().fetch(value, asked, budget)).data).decode("ascii")
     head = DATA_URL.match(value[:HEAD_CHARS])
-    if kind == URL and head is None:
+    if kind == AUDIO_URL and head is None:
         message = f"{path}.url must be of the form data:audio/wav;base64,DATA, got {echo(value[:ECHO_CHARS])}"
         raise ApiError("invalid_value", message, f"{path}.url")
     data = value if head is None else value[head.end() :]
-    if int(len(data) * BYTES_OF_BASE64) > limits.max_media_bytes + 2:
+    num_bytes = int(len(data) * BYTES_OF_BASE64)
+    if num_bytes > limits.max_media_bytes + 2:
         raise ApiError("invalid_value", f"{path} must have at most {limits.max_media_bytes} bytes; send less", path)
+    budget.take(max(num_bytes - 2, 0), path)
     return data
 
 
@@ -140,8 +145,8 @@ def _sounds(messages: Sequence[Any]) -> Iterator[tuple[int, int, str, dict[str, 
         content = message.get("content") if isinstance(message, dict) else None
         for place, part in enumerate(content if isinstance(content, list) else ()):
             if isinstance(part, dict):
-                kind = part.get("type") or next((word for word in (INPUT, URL) if word in part), None)
-                if kind in (INPUT, URL):
+                kind = part.get("type") or next((word for word in (INPUT_AUDIO, AUDIO_URL) if word in part), None)
+                if kind in (INPUT_AUDIO, AUDIO_URL):
                     yield index, place, kind, part
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from django.conf import settings
 
@@ -20,23 +20,26 @@ async def media_named(
     kind: MediaKind,
     sent: Sequence[SentMedia],
     fetched: Mapping[str, bytes | ApiError],
+    unkept: Collection[str],
     caller: Caller,
     media: NamedMedia,
 ) -> dict[str, bytes]:
     """Return the media of a kind that a request names without sending them, by their names. Unknown ones are left out.
 
-    What the same request sends with a name is found by it, kept or not: nothing is of a project that stores nothing.
+    What the same request sends with a name is found by it, kept or not: nothing is of a project that stores nothing,
+    nor of `unkept` addresses, whose servers have said so.
     """
     named = [item for item in sent[: settings.LIGHTCONE_MEDIA_LIMITS.max_media_items] if is_name(item.uuid)]
     if not named:
         return {}
-    return await asyncio.to_thread(_named, kind, named, fetched, caller, media)
+    return await asyncio.to_thread(_named, kind, named, fetched, unkept, caller, media)
 
 
 def _named(
     kind: MediaKind,
     sent: Sequence[SentMedia],
     fetched: Mapping[str, bytes | ApiError],
+    unkept: Collection[str],
     caller: Caller,
     media: NamedMedia,
 ) -> dict[str, bytes]:
@@ -44,7 +47,9 @@ def _named(
     for item in sent:
         url, name = image_url(item.value), str(item.uuid)
         if isinstance(url, str) and (data := _bytes_of(url, fetched)):
-            if not caller.stores_nothing:
+            if url in unkept:
+                media.forget(caller.tenant, kind, name)
+            elif not caller.stores_nothing:
                 media.remember(caller.tenant, kind, name, data)
             found[name] = data
     num_left = settings.LIGHTCONE_MEDIA_LIMITS.max_media_request_bytes - sum(map(len, found.values()))

@@ -21,7 +21,7 @@ from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.attached import attachments_forgotten, files_attached, num_file_bytes
 from chat.api.answering.hearing import Hearing, sounds_heard
-from chat.api.answering.images import image_rules
+from chat.api.answering.images import files_fetched, image_rules, media_fetcher
 from chat.api.dialect import AnswerHead, P_co, RequestReader
 from chat.api.request.build import MessagesRefused, QueuePlacement, generation_request, rights_check
 from chat.api.request.file_parts import AttachedFiles
@@ -53,6 +53,7 @@ from chat.generation.completions import (
     request_rejected_record,
 )
 from chat.generation.metering import metering_of
+from chat.media.data_urls import MediaBudget
 from chat.relay.state.keys import run_id_create
 from engine.api import EngineError, GenerationRequest
 
@@ -226,13 +227,16 @@ async def _run_start(
     """Start the run with one model. The bytes of files that messages name count until its reader leaves."""
     placement = rights_check(accepted.parsed, model=model.name, caller=accepted.caller)
     start = partial(_transcribing_start, accepted)
-    heard = await sounds_heard(accepted.parsed, model, accepted.caller, start, accepted.hearing)
+    budget = media_fetcher().budget()
+    heard = await sounds_heard(accepted.parsed, model, accepted.caller, start, accepted.hearing, budget)
     if heard is not None:
         read = replace(accepted.parsed, messages=heard.messages)
         accepted = replace(accepted, parsed=read, transcription=heard.usage)
     fetched = await files_attached(accepted.parsed.messages, accepted.caller)
     try:
-        run = await _run_start_with(fetched.files if fetched else {}, accepted, model, placement, detach)
+        remote = await files_fetched(accepted.parsed.messages, accepted.caller, budget)
+        files = {**(fetched.files if fetched else {}), **remote}
+        run = await _run_start_with(files, accepted, model, placement, detach, budget)
     except BaseException:
         if fetched is not None:
             fetched.give_back()
@@ -258,9 +262,10 @@ async def _run_start_with(
     model: ModelEntry,
     placement: QueuePlacement,
     detach: Callable[[AnswerHead], DetachPolicy] | None,
+    budget: MediaBudget,
 ) -> StartedRun:
     parsed, caller = accepted.parsed, accepted.caller
-    images = await image_rules(parsed.messages, model, caller)
+    images = await image_rules(parsed.messages, model, caller, budget)
     build = partial(
         generation_request,
         model=model.name,

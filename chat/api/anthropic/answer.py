@@ -47,7 +47,7 @@ class MessageAnswer:
 def _block(block: list[Piece]) -> dict[str, Any]:
     first, text = block[0], "".join(piece.text for piece in block)
     if first.kind is Kind.TEXT:
-        return {"type": "text", "text": text, "citations": None}
+        return {"type": "text", "text": text}
     if first.kind is Kind.THINKING:
         signature = Signature()
         signature.add(text)

@@ -229,7 +229,7 @@ class ConversationReader:
             path = f"messages.{place}.content.{len(message['content'])}"
             self._sent[path] = sent
             if part["type"] == "file":
-                self._sent[f"{path}.file"] = f"{sent}.source"
+                self._sent |= {f"{path}.file": f"{sent}.source", f"{path}.file.file_url": f"{sent}.source.url"}
             elif part["type"] == "image_url":
                 self._sent[f"{path}.image_url"] = f"{sent}.source"
             message["content"].append(part)

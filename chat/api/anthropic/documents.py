@@ -62,10 +62,13 @@ class DocumentReader:
         elif kind == "file":
             return self._kept_file(source, path, given_title)
         elif kind == "url":
-            message = "cannot be of type url: this server fetches nothing; send base64, text or a file"
-            self._problems.refuse(path, message, "unsupported_parameter")
+            url = source.get("url")
+            if isinstance(url, str) and url:
+                return [{"type": "file", "file": {"file_url": url, "filename": given_title}}]
+            code = "invalid_value" if url == "" else "invalid_type"
+            self._problems.refuse(f"{path}.url", f"must be the address of a PDF, got {echo(url)}", code)
         else:
-            self._problems.refuse(f"{path}.type", f"must be one of base64, text, content, file; got {echo(kind)}")
+            self._problems.refuse(f"{path}.type", f"must be one of base64, text, content, file, url; got {echo(kind)}")
         return []
 
     def _kept_file(self, source: dict[str, Any], path: str, title: str | None) -> list[Part]:

@@ -18,7 +18,7 @@ SCHEMAS = requests(CountTokensRequest, MessagesRequest) | components(
         cache_creation: {ephemeral_5m_input_tokens, ephemeral_1h_input_tokens: integer};
         service_tier: 'standard' | 'priority'
     }
-    text = {type: 'text'; text: string; citations?: null}
+    text = {type: 'text'; text: string}
     thinking = {type: 'thinking'; thinking, signature: string}
     tool_use = {type: 'tool_use'; id, name: string; input: object}
     MessageBody = {

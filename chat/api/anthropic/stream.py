@@ -80,7 +80,7 @@ class MessageStream:
     def _start(self, piece: Piece) -> bytes:
         self._open = piece
         if piece.kind is Kind.TEXT:
-            block = '{"type":"text","text":"","citations":null}'
+            block = '{"type":"text","text":""}'
         elif piece.kind is Kind.THINKING:
             self._signature = Signature()
             block = '{"type":"thinking","thinking":"","signature":""}'

@@ -75,8 +75,8 @@ def _missing(caller: Caller, right: str) -> str:
 
 
 def _check_media_options(generation: GenerationParams, model: str, images: ImageRules | None) -> None:
-    """Refuse any media option where no media can be. Those of a model that sees are its worker's to judge."""
-    if generation.raw is None and images is not None and images.is_taken:
+    """Refuse any media option where no media can be. Those of a model that takes some are its worker's to judge."""
+    if generation.raw is None and images is not None and images.takes_media:
         return
     for name, options in generation.media_options.items():
         option = next(iter(options))

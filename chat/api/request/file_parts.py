@@ -12,9 +12,11 @@ from typing import Any
 from django.conf import settings
 
 from chat.api.request.fields import echo
+from chat.api.request.image_parts import DETAILS, MAX_NAMES, REMOTE
 from chat.errors import Problems
 from engine.api import Json
 
+SOURCES = ("file_data", "file_id", "file_url")
 BYTES_OF_BASE64 = 3 / 4
 URL_HEAD_BYTES = 1024
 """The most bytes before the data of a data URL."""
@@ -27,10 +29,34 @@ class AttachedFile:
     filename: str = ""
     file_data: str = ""
     problem: str = ""
+    code: str = "invalid_value"
+    """Of the problem."""
 
 
 AttachedFiles = Mapping[str, AttachedFile]
-"""By file id."""
+"""By file id, or by address."""
+
+
+def has_files(messages: Sequence[Any]) -> bool:
+    """Return True if a message has a file part."""
+    return next(_file_parts(messages), None) is not None
+
+
+def _file_parts(messages: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    contents = (message.get("content") for message in messages if isinstance(message, dict))
+    for content in contents:
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and part.get("type") == "file":
+                yield part
+
+
+def file_urls(messages: Sequence[Any]) -> Iterator[str]:
+    """Yield the address of each file part that has one."""
+    for part in _file_parts(messages):
+        file = part.get("file")
+        url = file.get("file_url") if isinstance(file, dict) else None
+        if isinstance(url, str):
+            yield url
 
 
 def file_ids(messages: Sequence[Any], max_parts: int) -> Iterator[str]:
@@ -52,46 +78,76 @@ def file_ids(messages: Sequence[Any], max_parts: int) -> Iterator[str]:
 class FilePartReader:
     """A reader of the file parts of one request."""
 
-    def __init__(self, problems: Problems, files: AttachedFiles) -> None:
+    def __init__(self, problems: Problems, files: AttachedFiles, seeing: Sequence[str] = ()) -> None:
+        """`seeing`: for a model that takes no images, the caller's models that do."""
         self._problems = problems
         self._files = files
+        self._seeing: list[Json] = list(seeing[:MAX_NAMES])
 
     def read(self, file: Any, path: str) -> list[Json]:
         """Return the part for the worker, with the path for its errors; nothing after a problem."""
         if not isinstance(file, dict):
-            message = f"must be an object with file_data or file_id, got {echo(file)}"
+            message = f"must be an object with file_data, file_id or file_url, got {echo(file)}"
             self._problems.refuse(path, message, "invalid_type")
             return []
         data, file_id, name = file.get("file_data"), file.get("file_id"), file.get("filename")
+        detail = file.get("detail")
         limits = settings.LIGHTCONE_LIMITS
         if name is not None and not isinstance(name, str):
             self._problems.refuse(path, f"must have a string as filename, got {echo(name)}", "invalid_type")
         elif name is not None and (len(name) > limits.max_label_chars or not name.isprintable()):
             message = f"must have a filename of at most {limits.max_label_chars} printable characters"
             self._problems.refuse(path, message)
+        elif detail not in (None, *DETAILS):
+            self._problems.refuse(f"{path}.detail", f"must be one of {', '.join(DETAILS)}, got {echo(detail)}")
+        elif sum(file.get(key) is not None for key in SOURCES) > 1:
+            self._problems.refuse(path, f"must have one of {', '.join(SOURCES)}; leave the others out")
         elif file_id is not None:
-            return self._named(file_id, data, name, path)
+            return self._named(file_id, name, detail, path)
+        elif file.get("file_url") is not None:
+            return self._remote(file["file_url"], name, detail, path)
         elif not isinstance(data, str) or not data:
-            message = "must have file_data (the content in base64, or a data: URL with base64) or file_id"
+            message = "must have file_data (the content in base64, or a data: URL with base64), file_id or file_url"
             self._problems.refuse(path, message)
         elif len(data) * BYTES_OF_BASE64 > limits.max_file_bytes + URL_HEAD_BYTES:
             self._problems.refuse(path, f"must have at most {limits.max_file_bytes} bytes; send a part of it")
         else:
-            return [{"type": "file", "file": {"file_data": data, "filename": name}, "param": path}]
+            return [self._part(data, name, detail, path)]
         return []
 
-    def _named(self, file_id: Any, data: Any, name: str | None, path: str) -> list[Json]:
+    def _part(self, data: str, name: str | None, detail: str | None, path: str) -> Json:
+        sent: dict[str, Json] = {"file_data": data, "filename": name}
+        if detail is not None:
+            sent["detail"] = detail
+        part: dict[str, Json] = {"type": "file", "file": sent, "param": path}
+        if self._seeing:
+            part["seeing"] = self._seeing
+        return part
+
+    def _named(self, file_id: Any, name: str | None, detail: str | None, path: str) -> list[Json]:
         """Return the part of a file that the project keeps."""
-        if data is not None:
-            self._problems.refuse(path, "must have file_data or file_id, not both; leave one of them out")
-        elif not isinstance(file_id, str):
+        if not isinstance(file_id, str):
             self._problems.refuse(f"{path}.file_id", f"must be a string, got {echo(file_id)}", "invalid_type")
         else:
             found = self._files.get(file_id) or AttachedFile(problem=unknown_file(file_id))
             if not found.problem:
-                sent: Json = {"file_data": found.file_data, "filename": name or found.filename}
-                return [{"type": "file", "file": sent, "param": path}]
+                return [self._part(found.file_data, name or found.filename, detail, path)]
             self._problems.refuse(f"{path}.file_id", found.problem)
+        return []
+
+    def _remote(self, url: Any, name: str | None, detail: str | None, path: str) -> list[Json]:
+        """Return the part of a file that has been fetched."""
+        place = f"{path}.file_url"
+        if not isinstance(url, str) or not REMOTE.match(url):
+            message = f"must be an address that begins with https://, got {echo(url)}; send the content as file_data"
+            self._problems.refuse(place, message, "invalid_value" if isinstance(url, str) else "invalid_type")
+        elif (found := self._files.get(url)) is None:
+            most = settings.LIGHTCONE_MEDIA_LIMITS.max_media_items
+            self._problems.refuse(place, f"is one address of a file more than the limit of {most} in a request")
+        elif found.problem:
+            self._problems.refuse(place, found.problem, found.code)
+        else:
+            return [self._part(found.file_data, name or found.filename or None, detail, path)]
         return []
 
 

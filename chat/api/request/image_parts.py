@@ -32,7 +32,7 @@ MAX_NAMES = 10
 
 @dataclass(frozen=True, slots=True)
 class ImageRules:
-    """What becomes of the images of a request."""
+    """What becomes of the media of a request."""
 
     is_taken: bool = False
     """The model sees."""
@@ -43,16 +43,39 @@ class ImageRules:
     named: Mapping[str, bytes] = field(default_factory=dict)
     """Those that were sent before, or elsewhere in the request, by their `uuid`."""
     embeds_problem: str = "cannot be used; send the image"
-    """Why vectors in place of images are refused; empty: they are taken."""
+    """Why vectors in place of media are refused; empty: they are taken."""
     takes_videos: bool = False
     watching: Sequence[str] = ()
     """The caller's models that take videos, for a refusal."""
     fetched_videos: Mapping[str, bytes | ApiError] = field(default_factory=dict)
     named_videos: Mapping[str, bytes] = field(default_factory=dict)
+    num_other_bytes: int = 0
+    """Of other media of the request."""
+    takes_sounds: bool = False
+    hearing: Sequence[str] = ()
+    """The caller's models that take sound, by themselves or by a transcriber."""
+    hearing_itself: Sequence[str] = ()
+    """Those that need no transcriber."""
+    fetched_sounds: Mapping[str, bytes | ApiError] = field(default_factory=dict)
+    named_sounds: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def takes(self) -> str:
+        """Say what the model takes, for the refusal of something else."""
+        taken = {"images": self.is_taken, "videos": self.takes_videos, "sound": self.takes_sounds}
+        kinds = " and ".join(name for name, is_taken in taken.items() if is_taken)
+        return f"takes text and {kinds}" if kinds else "is not a multimodal model"
+
+    @property
+    def takes_media(self) -> bool:
+        return self.is_taken or self.takes_videos or self.takes_sounds
 
     @property
     def num_fetched_bytes(self) -> int:
-        maps = (self.fetched, self.named, self.fetched_videos, self.named_videos)
+        maps = (
+            *(self.fetched, self.named, self.fetched_videos, self.named_videos),
+            *(self.fetched_sounds, self.named_sounds),
+        )
         return sum(len(each) for found in maps for each in found.values() if isinstance(each, bytes))
 
 
@@ -64,11 +87,7 @@ class ImagePartReader:
         self._rules = rules
         self._model = model
         self._num_images = 0
-        self._num_bytes = 0
-
-    @property
-    def is_taken(self) -> bool:
-        return self._rules.is_taken
+        self._num_bytes = rules.num_other_bytes
 
     def read(self, image: Any, path: str, uuid: Any = None) -> list[Json]:
         """Return the part for the worker, with the path for its errors; nothing after a problem.
@@ -116,7 +135,7 @@ class ImagePartReader:
         if not self._rules.is_taken:
             names = ", ".join(self._rules.seeing[:MAX_NAMES])
             choice = f"use a model that takes images: {names}" if names else "choose another model"
-            message = f"cannot be used: {self._model} is not a multimodal model; send text, or {choice}"
+            message = f"cannot be used: {self._model} {self._rules.takes}; send text, or {choice}"
             self._problems.refuse(path, message, "unsupported_parameter")
             return False
         most = settings.LIGHTCONE_MEDIA_LIMITS.max_media_items

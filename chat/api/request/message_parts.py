@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from chat.api.request.audio_parts import AUDIO_EMBEDS, AUDIO_URL, INPUT_AUDIO, AudioPartReader
 from chat.api.request.fields import echo
 from chat.api.request.file_parts import AttachedFiles, FilePartReader
-from chat.api.request.image_parts import IMAGE_EMBEDS, MEDIA_PARTS, ImagePartReader, ImageRules, part_type
+from chat.api.request.image_parts import IMAGE_EMBEDS, ImagePartReader, ImageRules, part_type
 from chat.api.request.strict_json import json_bounds, json_read
 from chat.api.request.video_parts import VIDEO_URL, VideoPartReader
 from chat.errors import ApiError, Problems
@@ -46,10 +47,10 @@ class PartReader:
         self, problems: Problems, *, model: str, max_parts: int, files: AttachedFiles, images: ImageRules
     ) -> None:
         self._problems = problems
-        self._files = FilePartReader(problems, files)
+        self._files = FilePartReader(problems, files, () if images.is_taken else images.seeing)
         self._images = ImagePartReader(problems, images, model)
         self._videos = VideoPartReader(problems, images, model, self._images)
-        self._model = model
+        self._sounds = AudioPartReader(problems, images, model, self._images)
         self._max_parts = max_parts
         self._num_parts = 0
 
@@ -98,11 +99,10 @@ class PartReader:
             return self._images.read_vectors(part.get(IMAGE_EMBEDS), f"{path}.{IMAGE_EMBEDS}")
         if kind == VIDEO_URL:
             return self._videos.read(part.get(VIDEO_URL), f"{path}.{VIDEO_URL}", part.get("uuid"))
-        if kind in MEDIA_PARTS:
-            takes = "takes text and images" if self._images.is_taken else "is not a multimodal model"
-            message = f"cannot be used: {self._model} {takes}; send text, or choose another model"
-            self._problems.refuse(f"{path}.{kind}", message, "unsupported_parameter")
-            return []
+        if kind in (INPUT_AUDIO, AUDIO_URL):
+            return self._sounds.read(kind, part.get(kind), f"{path}.{kind}", part.get("uuid"))
+        if kind == AUDIO_EMBEDS:
+            return self._sounds.read_vectors(part.get(AUDIO_EMBEDS), f"{path}.{AUDIO_EMBEDS}")
         if kind == "file":
             return self._files.read(part.get("file"), f"{path}.file")
         if kind not in (*TEXT_PARTS, "refusal", "thinking"):

@@ -48,8 +48,7 @@ class VideoPartReader:
         if not self._rules.takes_videos:
             names = ", ".join(self._rules.watching[:MAX_NAMES])
             choice = f"use a model that takes videos: {names}" if names else "choose another model"
-            takes = "takes text and images" if self._images.is_taken else "is not a multimodal model"
-            message = f"cannot be used: {self._model} {takes}; send text, or {choice}"
+            message = f"cannot be used: {self._model} {self._rules.takes}; send text, or {choice}"
             self._problems.refuse(path, message, "unsupported_parameter")
             return []
         place = f"{path.removesuffix(VIDEO_URL)}uuid"

@@ -18,7 +18,10 @@ ROLES = ("user", "assistant", "system", "developer")
 STATUSES = ("in_progress", "completed", "incomplete")
 KINDS = ("message", "function_call", "function_call_output", "reasoning", "item_reference")
 PARTS = ("input_text", "output_text", "text", "refusal", "input_file", "input_image")
-MEDIA_KEYS = {"input_file": ("file_data", "file_id", "filename"), "input_image": ("image_url", "file_id", "detail")}
+MEDIA_KEYS = {
+    "input_file": ("file_data", "file_id", "file_url", "filename", "detail"),
+    "input_image": ("image_url", "file_id", "detail"),
+}
 OUTPUT_PARTS = ("input_text", "output_text", "text", "input_file", "input_image")
 
 
@@ -97,9 +100,6 @@ class InputReader:
             given = part.get("type") if isinstance(part, dict) else None
             if given not in kinds:
                 self._problems.refuse(f"{place}.type", f"must be one of {', '.join(kinds)}; got {echo(given)}")
-            elif given == "input_file" and part.get("file_url") is not None:
-                message = "cannot be used: this server fetches nothing; send the content as file_data"
-                self._problems.refuse(f"{place}.file_url", message, "unsupported_parameter")
             elif given == "input_image" and part.get("file_id") is not None:
                 message = "cannot be used for an image: send it as image_url, a data: URL with base64"
                 self._problems.refuse(f"{place}.file_id", message, "unsupported_parameter")

@@ -26,9 +26,15 @@ class DocumentText:
 
     def page(self, mark: str) -> None:
         """Begin a page, slide or sheet: an empty line and `[mark]`."""
-        if self._pieces:
+        if self._num_chars:
             self._append("")
         self._append(f"[{mark}]")
+
+    def cut(self) -> str:
+        """Return the text since the last cut, which an image follows."""
+        text = "\n".join(self._pieces)
+        self._pieces.clear()
+        return text
 
     def finish(self, kind: str) -> str:
         """Return the whole text. Raises RequestError if there are marks and white space alone."""

@@ -1,4 +1,4 @@
-"""The encoder of images of a Hugging Face folder: the tower and the projector of transformers, without its text model.
+"""The encoder of images of a model: the tower and the projector of transformers, without its text model.
 
 Every such model of transformers has `get_image_features`, which takes what the model's processor makes of an image and
 returns the vectors that stand in the prompt for it (https://huggingface.co/docs/transformers).
@@ -7,7 +7,8 @@ returns the vectors that stand in the prompt for it (https://huggingface.co/docs
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ class TransformersMediaEncoder:
     """A tower with its projector."""
 
     def __init__(self, model: Any, device: torch.device, dtype: torch.dtype) -> None:
-        """`model`: a transformers model that has `get_image_features`."""
-        self._model = model
+        """`model`: a transformers model that has `get_image_features`, whose text model is dropped."""
+        self._model = without_text_model(model).to(device)
         self._device = device
         self._dtype = dtype
         self._names = {
@@ -37,27 +38,6 @@ class TransformersMediaEncoder:
             for part in (model, model.base_model)  # either may pass on what it does not name
             for name in inspect.signature(part.get_image_features).parameters
         }
-
-    @classmethod
-    def load(cls, path: Path, device: torch.device, dtype: torch.dtype) -> TransformersMediaEncoder:
-        """Load the encoder of a folder. Raises ModelLoadError."""
-        verbosity = transformers_logging.get_verbosity()
-        transformers_logging.set_verbosity_error()  # the layers that are left out would be listed
-        try:
-            config = AutoConfig.from_pretrained(path)
-            text = config.get_text_config()
-            text.num_hidden_layers = 0
-            if getattr(text, "layer_types", None):
-                text.layer_types = []
-            model = AutoModelForImageTextToText.from_pretrained(path, config=config, dtype=dtype)
-        except (OSError, ValueError, RuntimeError, AttributeError, KeyError) as error:
-            raise ModelLoadError(f"{path}: the image encoder cannot be loaded: {error}") from error
-        finally:
-            transformers_logging.set_verbosity(verbosity)
-        model.set_input_embeddings(nn.Identity())
-        if hasattr(model, "lm_head"):
-            model.lm_head = nn.Identity()
-        return cls(model.eval().requires_grad_(False).to(device), device, dtype)
 
     @torch.inference_mode()
     def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
@@ -109,6 +89,43 @@ class TransformersMediaEncoder:
 
     def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
+
+
+def folder_model(path: Path, dtype: torch.dtype, kind: Any = AutoModelForImageTextToText, what: str = "image") -> Any:
+    """Load the model of a folder without the layers of its text model, on the CPU. Raises ModelLoadError.
+
+    `kind`: the class that finds the model's own. `what`: it reads, for errors.
+    """
+    with loaded_quietly(path, what):
+        config = AutoConfig.from_pretrained(path)
+        text = config.get_text_config()
+        text.num_hidden_layers = 0
+        if getattr(text, "layer_types", None):
+            text.layer_types = []
+        return kind.from_pretrained(path, config=config, dtype=dtype)
+
+
+def without_text_model(model: Any) -> Any:
+    """Drop what a model has beside its tower and projector, and make it ready to compute."""
+    model.set_input_embeddings(nn.Identity())
+    if hasattr(model, "lm_head"):
+        model.lm_head = nn.Identity()
+    return model.eval().requires_grad_(False)
+
+
+@contextmanager
+def loaded_quietly(path: Path, what: str = "image") -> Iterator[None]:
+    """Make a ModelLoadError of what transformers raises, and keep the layers that are left out out of the log."""
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    except ModelLoadError:
+        raise
+    except Exception as error:  # transformers has as many kinds of errors as it has checks
+        raise ModelLoadError(f"{path}: the {what} encoder cannot be loaded: {error}") from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)
 
 
 def rows_of(features: Any) -> torch.Tensor:

@@ -248,6 +248,7 @@ class Run:
             reasoning_tokens=sum(choice.pipeline.num_reasoning_tokens for choice in self.choices),
             accepted_prediction_tokens=sum(choice.num_accepted for choice in self.choices),
             rejected_prediction_tokens=sum(choice.num_rejected for choice in self.choices),
+            audio_tokens=self.prepared.media.num_tokens.get("audio", 0),
             image_tokens=self.prepared.media.num_tokens.get("image", 0),
             video_tokens=self.prepared.media.num_tokens.get("video", 0),
         )

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from chat.api.answering import hearing
+from chat.api.answering import hearing, images, pipeline
 from chat.api.chat_format.stored import RESUMABLE_HEADER, kept_read
 from chat.catalog import named_models
 from chat.media.data_urls import Media, MediaBudget
@@ -98,6 +98,21 @@ async def test_an_answer_that_is_read_again_says_it_too(api, hears):
     assert head.transcription == {"model": "whisper", "seconds": 1.2, "input_tokens": 60, "output_tokens": 3}
 
 
+async def test_a_model_that_hears_by_itself_gets_the_sound_in_spite_of_its_transcriber(api, hears, monkeypatch):
+    both = dataclasses.replace(READER, modalities=("audio",))
+
+    async def resolved(*, name=None, caller=None):
+        return both
+
+    monkeypatch.setattr(named_models, "model_resolve_async", resolved)
+    response = await ask(api, AUDIO)
+    assert response.status_code == 200, response.text
+    (request,) = hears.requests
+    sent = {"type": "audio", "data": SOUND, "param": "messages.0.content.1.input_audio"}
+    assert request.messages[0]["content"][1] == sent
+    assert "transcription" not in response.json()["usage"]
+
+
 async def test_without_a_transcriber_sound_is_refused(api, scripted):
     response = await ask(api, AUDIO)
     assert response.status_code == 400
@@ -134,11 +149,20 @@ async def test_too_many_sounds_are_refused(api, hears):
     assert (error["param"], "limit of 8" in error["message"]) == ("messages.0.content.9.input_audio", True)
 
 
+async def seeing(model):
+    return ("image",)
+
+
 class Fetcher:
     """Fetches ten bytes of sound, from anywhere."""
 
+    limits = MediaLimits()
+
+    def __init__(self, num_bytes=15):
+        self._num_bytes = num_bytes
+
     def budget(self):
-        return MediaBudget(MediaLimits(max_media_bytes=10, max_media_request_bytes=15))
+        return MediaBudget(MediaLimits(max_media_bytes=10, max_media_request_bytes=self._num_bytes))
 
     async def fetch(self, url, request, budget):
         budget.take(10, request.param)
@@ -146,7 +170,8 @@ class Fetcher:
 
 
 async def test_all_sounds_of_a_request_count_for_the_bytes_that_it_may_fetch(api, hears, monkeypatch):
-    monkeypatch.setattr(hearing, "media_fetcher", Fetcher)
+    for module in (hearing, pipeline):
+        monkeypatch.setattr(module, "media_fetcher", Fetcher)
     sounds = [{"type": "audio_url", "audio_url": {"url": f"https://a/{number}.wav"}} for number in range(2)]
     assert (await ask(api, sounds[0])).status_code == 200
     error = (await ask(api, *sounds)).json()["error"]
@@ -154,6 +179,19 @@ async def test_all_sounds_of_a_request_count_for_the_bytes_that_it_may_fetch(api
         "messages.0.content.2.audio_url.url",
         True,
     )
+
+
+async def test_sounds_and_images_of_a_request_have_one_budget(api, hears, monkeypatch):
+    for module in (hearing, images, pipeline):
+        monkeypatch.setattr(module, "media_fetcher", lambda: Fetcher(16))
+    sound = {"type": "audio_url", "audio_url": {"url": "https://a/1.wav"}}
+    image = {"type": "image_url", "image_url": {"url": "https://a/1.png"}}
+    monkeypatch.setattr(images, "modalities_live", seeing)
+    for parts in ((sound, image), (AUDIO, image)):
+        error = (await ask(api, *parts)).json()["error"]
+        assert error["param"] == "messages.0.content.2.image_url.url"
+        assert "all media of a request" in error["message"]
+    assert (await ask(api, image)).status_code == 200
 
 
 async def test_what_the_transcriber_refuses_is_refused_by_the_part(api, hears, monkeypatch):

@@ -92,6 +92,17 @@ async def test_what_is_fetched_gets_its_name_too(monkeypatch):
     assert await walked(named("remote")) == [PNG]
 
 
+async def test_what_a_server_lets_nobody_keep_has_no_name(monkeypatch):
+    class Fetcher(CountingFetcher):
+        async def fetch(self, url, request, budget):
+            return replace(await super().fetch(url, request, budget), parts=(JPEG,), may_be_kept=False)
+
+    monkeypatch.setattr(images, "media_fetcher", Fetcher)
+    await walked(sent(PNG, "remote"))
+    assert await walked({"image_url": "https://a/1", "uuid": "remote"}, named("remote")) == [JPEG, JPEG]
+    assert "names no image" in (await refusal(named("remote"))).message
+
+
 @pytest.mark.parametrize("uuid", ["", 5, ["a"], "a" * 257], ids=lambda value: str(value)[:20])
 async def test_a_bad_name_is_refused_at_its_place(uuid):
     for part in (sent(PNG, uuid), named(uuid)):

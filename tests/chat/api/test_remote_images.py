@@ -11,7 +11,7 @@ from chat.api.request.messages import messages_walk
 from chat.catalog import named_models
 from chat.catalog.services import ModelEntry
 from chat.errors import ApiError
-from chat.media.data_urls import Media
+from chat.media.data_urls import Media, MediaBudget
 from chat.media.errors import media_refused
 from chat.relay.state.workers import ModelCondition
 from engine.api.media import MediaKind, MediaLimits
@@ -40,7 +40,7 @@ class CountingFetcher:
         self.kinds = []
 
     def budget(self):
-        return None
+        return MediaBudget(self.limits)
 
     async def fetch(self, url, request, budget):
         self.asked.append((url, request.may_fetch, request.tenant))
@@ -168,3 +168,55 @@ async def test_a_model_that_sees_images_alone_is_told_of_those_that_take_videos(
     rules = await images.image_rules(user(video("https://a/1"), image("https://a/2")), SEEING, SomeCaller())
     assert fetcher.asked == [("https://a/2", True, "1")]
     assert (rules.is_taken, rules.takes_videos, rules.watching) == (True, False, ["takes video"])
+
+
+def file(url, **fields):
+    return {"type": "file", "file": {"file_url": url, **fields}}
+
+
+async def files_walked(*parts, caller=SomeCaller()):
+    messages = user(*parts)
+    files = await images.files_fetched(messages, caller, MediaBudget(MediaLimits()))
+    (message,) = messages_walk(messages, model="reading", max_parts=99, files=files)
+    return [part["file"] for part in message["content"]]
+
+
+async def test_a_file_by_address_is_fetched_and_has_the_name_of_its_path(fetcher):
+    named, bare = "https://a/b/r%C3%A9sum%C3%A9.pdf?x=1", "https://a/"
+    sent = await files_walked(file(named), file(bare), file(bare, filename="x.pdf"))
+    assert [one["filename"] for one in sent] == ["résumé.pdf", None, "x.pdf"]
+    assert sent[1]["file_data"] == "aHR0cHM6Ly9hLw=="
+    assert [url for url, *_ in fetcher.asked] == [named, bare]
+    assert set(fetcher.kinds) == {MediaKind.DOCUMENT}
+
+
+@pytest.mark.parametrize(
+    ("part", "place", "code", "words"),
+    [
+        (file("https://a/bad"), ".file_url", "invalid_media", "could not be fetched"),
+        (file("ftp://a/b"), ".file_url", "invalid_value", "begins with https://"),
+        (file("data:application/pdf;base64,AAAA"), ".file_url", "invalid_value", "as file_data"),
+        (file(5), ".file_url", "invalid_type", "begins with https://"),
+        (file("https://a/b", file_data="AAAA"), "", "invalid_value", "one of file_data, file_id, file_url"),
+        (file("https://a/b", file_id="file-1"), "", "invalid_value", "one of file_data, file_id, file_url"),
+    ],
+)
+async def test_a_file_that_is_not_fetched_is_refused_at_its_place(fetcher, part, place, code, words):
+    with pytest.raises(ApiError) as caught:
+        await files_walked(part)
+    assert (caught.value.code, caught.value.param) == (code, f"messages.0.content.0.file{place}")
+    assert words in caught.value.message
+
+
+async def test_no_more_files_are_fetched_than_a_request_may_have(fetcher):
+    with pytest.raises(ApiError) as caught:
+        await files_walked(*[file(f"https://a/{number}") for number in range(30)])
+    assert len(fetcher.asked) == MediaLimits().max_media_items
+    assert "limit of 8" in caught.value.message
+
+
+async def test_a_file_that_is_too_large_is_refused(fetcher, settings):
+    settings.LIGHTCONE_LIMITS = replace(settings.LIGHTCONE_LIMITS, max_file_bytes=10)
+    with pytest.raises(ApiError) as caught:
+        await files_walked(file("https://a/1"))
+    assert caught.value.message.endswith("must lead to a file of at most 10 bytes, got 11; send a part of it")

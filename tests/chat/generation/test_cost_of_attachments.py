@@ -2,16 +2,22 @@
 
 import base64
 
+import numpy as np
+
 from chat.generation.cost import (
+    HEARD_TOKENS,
     IMAGE_TOKENS,
     MESSAGE_TOKENS,
     MOST_IMAGE_TOKENS,
     MOST_VIDEO_TOKENS,
     TEMPLATE_TOKENS,
     VIDEO_TOKENS,
+    WINDOW_TOKENS,
     request_cost,
 )
 from engine.api import GenerationRequest
+from engine.api.media import MediaLimits
+from tests.engine.speech_folders import wav
 
 FRAME_BYTES = 200
 
@@ -31,8 +37,9 @@ def test_a_text_is_estimated_and_bounded_by_its_bytes():
 
 
 def test_a_packed_file_is_bounded_by_the_text_that_any_file_may_have():
-    for content in (b"PK\x03\x04" + b"x" * 30_000, b"\n%PDF-1.7" + b"x" * 30_000):
-        assert 4_000_000 <= cost(content).input_bound <= 4_001_000
+    assert 4_000_000 <= cost(b"PK\x03\x04" + b"x" * 30_000).input_bound <= 4_001_000
+    pages = MediaLimits().max_page_images * MOST_IMAGE_TOKENS
+    assert 4_000_000 + pages <= cost(b"\n%PDF-1.7" + b"x" * 30_000).input_bound <= 4_001_000 + pages
 
 
 def test_what_a_request_is_charged_never_exceeds_the_context():
@@ -74,3 +81,27 @@ def test_a_video_is_charged_as_such_however_it_is_written():
         assert VIDEO_TOKENS <= charged.input_tokens <= VIDEO_TOKENS + 20
         least = MOST_VIDEO_TOKENS
         assert least <= charged.input_bound <= least + TEMPLATE_TOKENS + MESSAGE_TOKENS + FRAME_BYTES
+
+
+def test_a_sound_is_charged_by_its_seconds_however_it_is_written():
+    wav_file = wav(np.zeros(10 * 16_000, np.int16))
+    data = base64.b64encode(wav_file).decode()
+    parts = [
+        {"type": "audio", "data": data, "param": "p"},
+        {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}},
+        {"audio_url": f"data:audio/wav;base64,{data}"},
+    ]
+    for part in parts:
+        messages = ({"role": "user", "content": [{"type": "text", "text": "Hi"}, part]},)
+        charged = request_cost(GenerationRequest("run", "model", messages, 0.0), messages)
+        assert 10 * HEARD_TOKENS <= charged.input_tokens <= 10 * HEARD_TOKENS + 20
+        least = 10 * HEARD_TOKENS + WINDOW_TOKENS
+        assert least <= charged.input_bound <= least + TEMPLATE_TOKENS + MESSAGE_TOKENS + FRAME_BYTES
+
+
+def test_the_bytes_of_a_compressed_or_remote_sound_do_not_bound_its_length():
+    for part in ({"input_audio": base64.b64encode(b"ID3" + bytes(16_000)).decode()}, {"audio_url": "https://a/x.mp3"}):
+        messages = ({"role": "user", "content": [part]},)
+        charged = request_cost(GenerationRequest("run", "model", messages, 0.0), messages)
+        assert charged.input_tokens <= 2 * HEARD_TOKENS
+        assert charged.input_bound >= 600 * HEARD_TOKENS

@@ -10,6 +10,7 @@ from chat.model_store.errors import StoreError
 from chat.model_store.folder import NEW, ModelStore
 from chat.model_store.hub import Choice, Hub, Progress, RemoteFile, Repository, choose, model_pull
 from chat.model_store.manifest import Manifest
+from chat.model_store.projectors import projector_among
 from tests.chat.model_store.local_hub import COMMIT, LocalHub
 
 WEIGHTS = bytes(range(256)) * 1024
@@ -46,12 +47,27 @@ def test_the_file_for_this_machine_is_chosen_and_the_reason_said(sizes, device, 
     choice = choose(repository_of(**sizes), "", device, memory * GIGABYTE)
     assert choice.format == format
     assert reason in choice.reason
-    assert "mmproj" not in str(choice.files)
+    assert "mmproj" not in choice.model_file
+    has_projector = any("mmproj" in name for name in sizes) and format != "safetensors"
+    assert ("mmproj" in str(choice.files)) == has_projector
 
 
 def test_a_format_that_is_asked_for_is_taken_whatever_its_size() -> None:
     choice = choose(repository_of(**QUANTIZED), "q8_0", "cpu", 0)
-    assert (choice.format, choice.model_file, choice.num_bytes) == ("Q8_0", "Model-Q8_0.gguf", 8 * GIGABYTE)
+    assert (choice.format, choice.model_file, choice.num_bytes) == ("Q8_0", "Model-Q8_0.gguf", 9 * GIGABYTE)
+
+
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        (("mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"), "mmproj-F16.gguf"),
+        (("mmproj-model-Q8_0.gguf", "mmproj-model-f32.gguf", "imatrix.gguf"), "mmproj-model-Q8_0.gguf"),
+        (("mmproj-b.gguf", "mmproj-a.gguf", "notes.txt"), "mmproj-a.gguf"),
+        (("model.gguf",), None),
+    ],
+)
+def test_of_projectors_in_several_formats_one_comes_with_a_model(names, taken) -> None:
+    assert projector_among(names) == taken
 
 
 def test_refusals_of_a_choice_list_what_there_is() -> None:
@@ -119,6 +135,14 @@ def test_the_modules_of_an_embedding_model_are_pulled_with_it(store: ModelStore,
     whole = {"config.json", "model.safetensors", "tokenizer.json", "modules.json"}
     assert {file.path for file in made.files} == {*whole, *inner}
     assert (store.model_path("tiny") / "2_Dense" / "model.safetensors").read_bytes() == WEIGHTS
+
+
+def test_the_adapter_by_which_a_model_sees_is_pulled_with_it(store: ModelStore, tiny: LocalHub) -> None:
+    adapter = {"vision-lora/adapter_config.json": b"{}", "vision-lora/adapter_model.safetensors": WEIGHTS}
+    tiny.repositories["org/Tiny"] |= {**adapter, "speech-lora/adapter_model.safetensors": WEIGHTS}
+    made = pull(store, tiny, format="safetensors")
+    assert {file.path for file in made.files} == {"config.json", "model.safetensors", "tokenizer.json", *adapter}
+    assert (store.model_path("tiny") / "vision-lora" / "adapter_model.safetensors").read_bytes() == WEIGHTS
 
 
 def test_a_transfer_that_breaks_goes_on_where_it_was(store: ModelStore, tiny: LocalHub) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
-from chat.model_store.local import OLLAMA_MODEL, model_import, models_at
+from chat.model_store.local import OLLAMA_MODEL, OLLAMA_PROJECTOR, model_import, models_at
 from engine.api import ModelDescription
+from engine.model_kind import read_purpose
+from tests.engine.gguf_pairs import write_pair
 
 
 def write(root: Path, *paths: str) -> None:
@@ -59,9 +62,59 @@ def test_the_modules_of_an_embedding_model_come_with_it_and_its_kind_is_kept(
     assert store.get("MiniLM").kind == store.copy("MiniLM", "other").kind == "embedding"
 
 
+def test_the_adapter_by_which_a_model_sees_comes_with_it(tmp_path: Path) -> None:
+    files = ("config.json", "model.safetensors", "vision-lora/adapter_config.json")
+    write(tmp_path, *files, "vision-lora/adapter_model.safetensors", "vision-lora/README.md")
+    write(tmp_path, "speech-lora/adapter_config.json", "speech-lora/adapter_model.safetensors")
+    [model] = models_at(tmp_path)
+    assert {path for path, _ in model.files} == {*files, "vision-lora/adapter_model.safetensors"}
+
+
 def test_a_folder_of_several_files_is_several_models_without_projectors(tmp_path: Path) -> None:
     write(tmp_path, "a-Q4.gguf", "a-Q8.gguf", "mmproj-a.gguf")
     assert [model.name for model in models_at(tmp_path)] == ["a-Q4", "a-Q8"]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a text model in GGUF with its projector beside it."""
+    folder = tmp_path_factory.mktemp("pair")
+    write_pair(folder, "llava")
+    return folder
+
+
+def test_a_projector_comes_with_the_model_that_it_fits(
+    tmp_path: Path, store: ModelStore, pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = ModelDescription("llama", 2, 64, "F32", True, "none", "none")
+    monkeypatch.setattr("chat.model_store.local.description_of", lambda path: described)
+    [model] = models_at(pair / "text.gguf")
+    made = model_import(store, model)
+    assert [file.path for file in made.files] == ["mmproj-text.gguf", "text.gguf"]
+    assert (made.model_file, read_purpose(store.model_path("text")).takes_images) == ("text.gguf", True)
+    write(tmp_path, "mmproj-broken.gguf")
+    shutil.copy(pair / "text.gguf", tmp_path / "alone.gguf")
+    [model] = models_at(tmp_path / "alone.gguf")
+    assert [name for name, _ in model.files] == ["alone.gguf"]
+
+
+def test_a_projector_of_ollama_is_left_out_if_it_does_not_fit(
+    tmp_path: Path, store: ModelStore, pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = ModelDescription("llama", 2, 64, "F32", True, "none", "none")
+    monkeypatch.setattr("chat.model_store.local.description_of", lambda path: described)
+    (tmp_path / "blobs").mkdir()
+    for name, projector in (("good", (pair / "mmproj-text.gguf").read_bytes()), ("bad", b"GGUF")):
+        layers = []
+        for kind, content in ((OLLAMA_MODEL, (pair / "text.gguf").read_bytes()), (OLLAMA_PROJECTOR, projector)):
+            digest = hashlib.sha256(content).hexdigest()
+            (tmp_path / "blobs" / f"sha256-{digest}").write_bytes(content)
+            layers.append({"mediaType": kind, "digest": f"sha256:{digest}"})
+        write(tmp_path, f"manifests/registry.ollama.ai/library/{name}/1b")
+        (tmp_path / f"manifests/registry.ollama.ai/library/{name}/1b").write_text(json.dumps({"layers": layers}))
+    for model, count in zip(models_at(tmp_path), (1, 2), strict=True):
+        assert len(model_import(store, model).files) == count
+        assert read_purpose(store.model_path(model.name)).takes_images == (count == 2)
 
 
 @pytest.fixture

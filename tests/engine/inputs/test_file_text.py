@@ -11,12 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import RequestError
-from engine.inputs.file_text import extract
+from engine.inputs.file_text import read
 from tests.engine.inputs.pdf_writing import pdf
 
 
 def encoded(data):
     return base64.b64encode(data.encode() if isinstance(data, str) else data).decode()
+
+
+def extract(file_data, filename):
+    (text,) = read(file_data, filename)
+    return text
 
 
 def refused(file_data, filename="file") -> str:

@@ -10,10 +10,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from engine.execution.media import as_tensor
-from engine.loading.tower_size import read_tower
+from engine.loading.safetensors_file import read_part
+from engine.loading.tower_size import PHI, read_tower
 from engine.media.image_inputs import answer
 from engine.messages import MediaTensor
-from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder
+from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder, folder_model
+from engine.models.transformers_backend.phi_media_encoder import PREFIX, PhiMediaEncoder
 from engine.models.transformers_backend.qwen_media_encoder import QwenMediaEncoder
 from tests.engine.seeing_folders import FAMILIES, image_of, write_seeing
 
@@ -43,30 +45,35 @@ class PeakBytes(TorchDispatchMode):
 
 
 def inputs_of(path, image):
-    made = answer("prepare", str(path), MOST_TOKENS, image.tobytes(), image.height, image.width)
+    made = answer("prepare", str(path), "", MOST_TOKENS, image.tobytes(), image.height, image.width)
     return {one[0]: as_tensor(MediaTensor(*one)) for one in made["tensors"]}, made["num_vectors"]
+
+
+def encoder_of(path, family):
+    if family == PHI:
+        return PhiMediaEncoder.load(path, read_part(path, PREFIX), torch.device("cpu"), torch.float32)
+    kind = QwenMediaEncoder if family.startswith("qwen") else TransformersMediaEncoder
+    return kind(folder_model(path, torch.float32), torch.device("cpu"), torch.float32)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_largest_image_takes_no_more_than_is_planned(tmp_path, family):
     write_seeing(tmp_path, family)
-    kind = QwenMediaEncoder if family.startswith("qwen") else TransformersMediaEncoder
-    encoder = kind.load(tmp_path, torch.device("cpu"), torch.float32)
+    encoder = encoder_of(tmp_path, family)
     tensors, count = inputs_of(tmp_path, image_of(300, 300))
     planned = read_tower(tmp_path, MOST_TOKENS).step_bytes(1, torch.float32)
     most = 0
-    for part in encoder.cut(tensors, count, 1):
+    for part in [tensors] if family == PHI else encoder.cut(tensors, count, 1):
         with PeakBytes(part.values()) as peak, torch.inference_mode():
             encoder.encode(part)
         most = max(most, peak.most)
     assert planned / 8 < most <= planned
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != PHI])
 def test_images_that_are_encoded_together_or_in_parts_have_the_vectors_of_each(tmp_path, family):
     write_seeing(tmp_path, family)
-    kind = QwenMediaEncoder if family.startswith("qwen") else TransformersMediaEncoder
-    encoder = kind.load(tmp_path, torch.device("cpu"), torch.float32)
+    encoder = encoder_of(tmp_path, family)
     items = [
         inputs_of(tmp_path, image_of(*size, seed)) for seed, size in enumerate([(40, 30), (90, 40), (64, 64), (40, 30)])
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,10 +14,8 @@ IMAGES = SimpleNamespace(image_mean=[0.5, 0.4, 0.3], image_std=[0.5, 0.25, 0.2])
 
 
 def videos(tmp_path, kind="qwen2_vl", patch=14, **values):
-    if values:
-        (tmp_path / "video_preprocessor_config.json").write_text(json.dumps(values))
     vision = SimpleNamespace(patch_size=patch, spatial_merge_size=2, temporal_patch_size=2)
-    return QwenVideos.read(tmp_path, SimpleNamespace(vision_config=vision, model_type=kind), IMAGES)
+    return QwenVideos.read(values, SimpleNamespace(vision_config=vision, model_type=kind), IMAGES)
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,15 @@ def test_the_doctor_reports_the_finding_of_the_engine(
 ) -> None:
     asked = []
 
-    def engine_check(module: str, argument: str, what: str) -> tuple[bool, str]:
-        asked.append((module, argument))
+    def engine_check(module: str, argument: str, what: str, timeout_s: float, *further: str) -> tuple[bool, str]:
+        asked.append((module, argument, *further))
         return is_fine, said
 
     monkeypatch.setattr(diagnosis, "engine_check", engine_check)
     settings.LIGHTCONE_MODEL, settings.LIGHTCONE_MODEL_NAME = "/models/m.gguf", "mine"
+    settings.LIGHTCONE_MMPROJ = "mmproj-F16.gguf"
     (finding,) = check_model()
-    assert asked == [("engine.loading.inspection", "/models/m.gguf")]
+    assert asked == [("engine.loading.inspection", "/models/m.gguf", "mmproj-F16.gguf")]
     assert (finding.is_problem, said in finding.text, finding.text.startswith("mine: ")) == (is_problem, True, True)
 
 

@@ -22,7 +22,7 @@ async def test_an_answer_is_a_message_with_a_text_block(api, scripted):
         "type": "message",
         "role": "assistant",
         "model": "org/tiny",
-        "content": [{"type": "text", "text": "Hello", "citations": None}],
+        "content": [{"type": "text", "text": "Hello"}],
         "stop_reason": "end_turn",
         "stop_sequence": None,
         "usage": {

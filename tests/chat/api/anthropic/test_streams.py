@@ -41,7 +41,7 @@ async def test_a_stream_is_the_events_in_the_official_order(api, scripted):
     }
     assert (ping, stop) == ({"type": "ping"}, {"type": "message_stop"})
     assert middle == [
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "", "citations": None}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "lo"}},
         {"type": "content_block_stop", "index": 0},
@@ -134,7 +134,7 @@ async def test_silence_gives_a_ping_comment(api, scripted):
     scripted.script = [ADMITTED, None, delta("x"), None, finished(), completed()]
     text = (await post(api, stream=True)).text
     assert text.split("\n").count(": ping") == 2
-    assert joined(frames(text)) == [{"type": "text", "text": "x", "citations": None}]
+    assert joined(frames(text)) == [{"type": "text", "text": "x"}]
 
 
 async def test_output_that_imitates_the_transport_stays_inside_one_json_string(api, scripted):

@@ -364,6 +364,7 @@ def test_other_media_are_refused_by_a_model_that_sees():
     with pytest.raises(ApiError) as caught:
         seen({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}})
     assert "m takes text and images; send text" in caught.value.message
+    assert caught.value.param == "messages.0.content.0.input_audio"
 
 
 def test_a_refusal_names_the_models_that_see():

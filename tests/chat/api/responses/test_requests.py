@@ -236,7 +236,7 @@ REFUSALS = [
     ),
     (
         {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "http://x"}]}]},
-        "unsupported_parameter",
+        "invalid_media",
         "input.0.content.0.file_url",
     ),
     ({"instructions": 5}, "invalid_type", "instructions"),

@@ -10,14 +10,15 @@ import openpyxl
 import pptx
 import pytest
 
-from engine.inputs.file_text import extract
+from engine.inputs import file_text
 from tests.engine.inputs.documents.document_writing import changed, docx_file, pptx_file, saved, xlsx_file
 
 WORDS = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 
 
 def read(data: bytes, filename: str = "file") -> str:
-    return extract(base64.b64encode(data).decode(), filename)
+    (text,) = file_text.read(base64.b64encode(data).decode(), filename)
+    return text
 
 
 def test_headings_paragraphs_lists_and_tables_of_words_are_in_order():

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from engine.api import RequestError
-from engine.inputs.file_text import extract
+from engine.inputs import file_text
 
 PAGE = b"""<!DOCTYPE html><html><head><title>The title</title><style>p { color: red }</style>
 <script>var hidden = "<p>never</p>";</script></head><body><!-- remark -->
@@ -28,7 +28,8 @@ a\tb
 
 
 def read(data, filename="", head=""):
-    return extract(head + base64.b64encode(data).decode(), filename)
+    (text,) = file_text.read(head + base64.b64encode(data).decode(), filename)
+    return text
 
 
 @pytest.mark.parametrize(

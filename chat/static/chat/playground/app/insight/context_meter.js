@@ -8,6 +8,7 @@ import { number, t } from "../core/i18n.js";
 import { isLoaded } from "../core/loaded.js";
 import { preferences } from "../palette/preferences.js";
 import { shown } from "../palette/strokes.js";
+import { misfitOf } from "../view/fitting_model.js";
 import { requestOfDraft } from "./asked.js";
 
 /** @import { ComponentChildren } from "../../../vendor/preact.js" */
@@ -138,6 +139,7 @@ async function measure(open, signal) {
 
 /** @param {Chat} open @param {AbortSignal} signal @returns {Promise<Measure | null>} */
 async function count(open, signal) {
+  if (misfitOf(open, [open])) return null; // the server would refuse it
   try {
     const { num_tokens: prompt, max_tokens: reserve, context } = await api("POST", "render", { request: requestOfDraft(open) }, { signal });
     return context ? { prompt, reserve: reserve ?? 0, context } : null;

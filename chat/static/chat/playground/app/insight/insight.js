@@ -75,14 +75,14 @@ function Tokens({ turn }) {
   return html`<section class="insight-part" aria-label=${t("Tokens and cost")}>
     <div class="table-frame" tabindex="0" role="region" aria-label=${t("Tokens and cost")}><table class="facts-table">
       <thead><tr><th scope="col">${t("Kind")}</th><th scope="col">${t("Tokens")}</th><th scope="col">${t("Rate")}</th>
-        ${cost && price && html`<th scope="col">${each}</th><th scope="col">${t("Cost")}</th>`}</tr></thead>
+        ${cost && price && html`<th scope="col" class="unit-price">${each}</th><th scope="col">${t("Cost")}</th>`}</tr></thead>
       <tbody>${rows.map(
         (row) => html`<tr key=${row.name}><th scope="row">${row.name}</th><td>${number(row.num)}</td><td>${row.rate ? rateText(row.rate) : "–"}</td>
-          ${cost && price && html`<td>${row.price ? money(Number(row.price), price.currency) : "–"}</td>
+          ${cost && price && html`<td class="unit-price">${row.price ? money(Number(row.price), price.currency) : "–"}</td>
           <td>${row.cost === null ? "–" : money(row.cost, price.currency)}</td>`}</tr>`,
       )}</tbody>
       <tfoot><tr><th scope="row">${t("Sum")}</th><td>${number(usage.prompt_tokens + usage.completion_tokens)}</td><td></td>
-        ${cost && price && html`<td></td><td title=${`${cost.amount} ${cost.currency}`}><strong>${costText(cost)}</strong></td>`}</tr></tfoot>
+        ${cost && price && html`<td class="unit-price"></td><td title=${`${cost.amount} ${cost.currency}`}><strong>${costText(cost)}</strong></td>`}</tr></tfoot>
     </table></div>
     ${cost && !price && html`<p class="hint">${t("Cost: {cost}. The model's prices are not known any more.", { cost: costText(cost) })}</p>`}
     ${!cost && html`<p class="hint">${t("The model has no price, so that its answers have no cost.")}</p>`}

@@ -4,7 +4,7 @@ import { html, useMemo, useState } from "../../../vendor/preact.js";
 import { sourceOf } from "../core/attached.js";
 import { fileSize, number, t } from "../core/i18n.js";
 import { sizeOf } from "./attachments.js";
-import { CopyButton, Dialog, IconButton } from "./controls.js";
+import { CopyButton, Dialog, IconButton, Menu, MenuAct } from "./controls.js";
 import { Icon } from "./icons.js";
 import { closeDialog, openDialog } from "./layers.js";
 
@@ -13,13 +13,15 @@ import { closeDialog, openDialog } from "./layers.js";
 /** Longer texts would hold the page up. */
 const MAX_SHOWN_CHARS = 20_000;
 
-/** `pending`: the names of files that are being read. @param {{files: DraftFile[], pending?: string[], onRemove?: (at: number) => void}} props */
-export function Files({ files, pending = [], onRemove }) {
+/** @typedef {{of: (media: Media) => number[], choose: (file: DraftFile, side: number) => void}} Sides what the longer side of an image may be made */
+
+/** `pending`: the names of files that are being read. @param {{files: DraftFile[], pending?: string[], onRemove?: (at: number) => void, sides?: Sides}} props */
+export function Files({ files, pending = [], onRemove, sides }) {
   if (files.length + pending.length === 0) return null;
   return html`<ul class="files" aria-label=${t("Attached files")}>
     ${files.map((file, at) => {
       const Shown = file.media ? SHOWN[file.media.kind] : FileChip;
-      return html`<${Shown} key=${`${at} ${file.name}`} file=${file} onRemove=${onRemove && (() => onRemove(at))} />`;
+      return html`<${Shown} key=${`${at} ${file.name}`} file=${file} sides=${sides} onRemove=${onRemove && (() => onRemove(at))} />`;
     })}
     ${pending.map((name, at) => html`<li key=${`pending ${at}`} class="chip is-pending"><span class="file-name">${name}</span><span class="hint">${t("Being read …")}</span></li>`)}
   </ul>`;
@@ -68,8 +70,8 @@ function SoundChip({ file, onRemove }) {
   </li>`;
 }
 
-/** An image: small with its size before it is sent, larger in the conversation. @param {{file: DraftFile, onRemove?: () => void}} props */
-function Picture({ file, onRemove }) {
+/** An image: small with its size before it is sent, larger in the conversation. @param {{file: DraftFile, onRemove?: () => void, sides?: Sides}} props */
+function Picture({ file, onRemove, sides }) {
   const { name } = file;
   const media = /** @type {Media} */ (file.media);
   const [isGone, setGone] = useState(sourceOf(media) === undefined);
@@ -78,8 +80,21 @@ function Picture({ file, onRemove }) {
   return html`<li class=${`picture ${onRemove ? "is-draft" : ""}`}>
     ${isGone ? html`<span class="picture-gone"><${Icon} name="image" size=${20} />${!onRemove && html`<span>${t("{name} is not there any more.", { name })}</span>`}</span>` : open}
     ${onRemove && html`<span class="picture-about"><span class="file-name">${name}</span><span class="hint">${isGone ? t("Not there any more") : factsOf(media)}</span></span>
+      ${sides && !isGone && html`<${SideMenu} file=${file} sides=${sides} />`}
       <${IconButton} icon="close" size=${14} label=${t("Remove {name}", { name })} onClick=${onRemove} />`}
   </li>`;
+}
+
+/** The sizes that an image can be sent in; a smaller one takes fewer tokens of many models. @param {{file: DraftFile, sides: Sides}} props */
+function SideMenu({ file, sides }) {
+  const media = /** @type {Media} */ (file.media);
+  const [longest, ...smaller] = sides.of(media);
+  if (smaller.length === 0) return null;
+  const present = Math.max(media.width ?? 0, media.height ?? 0);
+  return html`<${Menu} icon="resize" label=${t("Size of {name}", { name: file.name })}>${[longest, ...smaller].map(
+    (side) => html`<${MenuAct} key=${side} icon=${side === present ? "check" : "image"} onClick=${() => sides.choose(file, side)}>
+      ${t("{n} pixels", { n: number(side, PLAIN) })}<//>`,
+  )}<//>`;
 }
 
 /** @param {{file: DraftFile}} props */

@@ -33,6 +33,7 @@ const PATHS = {
   document: "M6 3h8l5 5v13H6zM14 3v5h5M9 13h7M9 17h5",
   microphone: "M12 4a2.500 2.500 0 0 0-2.500 2.500v5a2.500 2.500 0 0 0 5 0v-5A2.500 2.500 0 0 0 12 4M6 11.500a6 6 0 0 0 12 0M12 17.500V21",
   image: "M4 5h16v14H4zM8 9.500h.01M4.500 17l5-5 3.500 3.500 2.500-2.500 4 4",
+  resize: "M14 4h6v6M20 4l-7 7M10 20H4v-6M4 20l7-7",
   clock: "M12 4a8 8 0 1 0 0 16a8 8 0 1 0 0-16M12 8v4.500l3 2",
   columns: "M4 5h16v14H4zM12 5v14",
   tokens: "M4 6h7v5H4zM14 6h6v5h-6zM4 14h5v5H4zM12 14h8v5h-8z",

@@ -1,0 +1,52 @@
+"""Projectors: GGUF files that go with a text model's, for its images. The store keeps one beside it, if it fits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from engine.api import EngineError
+from engine.gguf_pair import BESIDE, MARK, find_projector
+
+logger = logging.getLogger(__name__)
+
+PREFERRED = ("F16", "BF16", "Q8_0", "F32")
+"""Formats, best first: halves lose nothing that counts, and eight bits little."""
+
+
+def is_beside(name: str) -> bool:
+    """Return True for the name of a GGUF file that is no model of text."""
+    return any(word in name.lower() for word in BESIDE)
+
+
+def projector_among(names: Iterable[str]) -> str | None:
+    """Return the projector to take of several files of a repository, by their names; None if there is none."""
+    found = sorted(name for name in names if name.lower().endswith(".gguf") and MARK in name.lower())
+
+    def rank(name: str) -> int:
+        stem = name[: -len(".gguf")].upper().replace("-", "_").replace(".", "_")
+        return next((place for place, kind in enumerate(PREFERRED) if stem.endswith(f"_{kind}")), len(PREFERRED))
+
+    return min(found, key=rank, default=None)
+
+
+def projector_beside(path: Path) -> Path | None:
+    """Return the one projector that fits the model at `path`; None if there is none, or several."""
+    try:
+        found = find_projector(path)
+    except EngineError as error:
+        logger.warning("A model is taken without a projector: %s", error.message)
+        return None
+    return None if found is None else found.path
+
+
+def drop_unfitting(path: Path) -> set[str]:
+    """Remove projectors that do not fit the only model of a folder, and return their names: it then reads text."""
+    if not path.is_file():
+        return set()
+    kept = projector_beside(path)
+    others = [file for file in path.parent.iterdir() if MARK in file.name.lower() and file != kept]
+    for file in others:
+        file.unlink()
+    return {file.name for file in others}

@@ -1,0 +1,117 @@
+"""The inputs of a model's encoder of sound, by the feature extractor of its folder, and how many vectors they become.
+
+Child processes run this module (engine.inputs.message_sounds), so that workers need not import torch and transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+import torch
+from numpy.typing import NDArray
+from transformers import AutoConfig, AutoFeatureExtractor, AutoProcessor
+from transformers.utils import logging as transformers_logging
+
+from engine.api.errors import ErrorCode, RequestError
+
+OPEN, PREPARE = "open", "prepare"
+FEATURES, FRAMES_MASK = "input_features", "feature_attention_mask"
+STEP = 2
+"""Frames of a spectrogram that the second convolution of Whisper's encoder makes one of."""
+
+transformers_logging.set_verbosity_error()
+_opened: dict[str, OpenedSounds] = {}
+"""What this process has opened, by its folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSounds:
+    """A feature extractor. `prepare` returns how many vectors a sound gets, and the inputs of the encoder."""
+
+    token: str
+    """Of a vector, and what a template writes once for a sound."""
+    token_id: int
+    rate: int
+    """Samples a second."""
+    prepare: Callable[[NDArray[np.float32]], tuple[int, dict[str, torch.Tensor]]]
+    max_seconds: float = 0.0
+    """The longest sound; 0: any."""
+
+
+def answer(task: str, path: str, samples: bytes = b"", digest: str = "") -> dict[str, Any]:
+    """Do one task of the process: open the feature extractor of a folder, or prepare a sound. Raises RequestError.
+
+    OPEN returns the fields of `OpenedSounds` that are plain. PREPARE takes float32 `samples` of one channel at its
+    rate and their `digest`. It returns the `text` that takes the place of the placeholder, how many vectors there are,
+    the encoder's `tensors` (name, dtype, shape, bytes), and a `key` that stands for it all.
+    """
+    if path not in _opened:
+        _opened[path] = open_sounds(Path(path))
+    opened = _opened[path]
+    if task == OPEN:
+        names = ("token", "token_id", "rate", "max_seconds")
+        return {name: getattr(opened, name) for name in names}
+    num_vectors, made = opened.prepare(np.frombuffer(samples, np.float32).copy())
+    if num_vectors < 1:
+        raise RequestError(ErrorCode.INVALID_VALUE, "the sound is too short for the model; send a longer one")
+    tensors = [
+        (name, str(value.dtype).removeprefix("torch."), list(value.shape), value.contiguous().numpy().tobytes())
+        for name, value in made.items()
+    ]
+    key = sha256(f"{digest} {num_vectors} {opened.token}".encode()).hexdigest()
+    return {"text": opened.token * num_vectors, "num_vectors": num_vectors, "tensors": tensors, "key": key}
+
+
+def open_sounds(path: Path) -> OpenedSounds:
+    """Open what a folder says of sounds. Voxtral's own processor needs mistral-common, which reads its tokenizer."""
+    config = AutoConfig.from_pretrained(path)
+    if config.model_type == "voxtral":
+        return _in_windows(path, config)
+    return _within_one_window(AutoProcessor.from_pretrained(path))
+
+
+def _within_one_window(processor: Any) -> OpenedSounds:
+    """Use the processor of Qwen2-Audio, whose sounds lie within one window of the encoder."""
+    extractor, token, token_id = processor.feature_extractor, processor.audio_token, int(processor.audio_token_id)
+
+    def prepare(samples: NDArray[np.float32]) -> tuple[int, dict[str, torch.Tensor]]:
+        made = processor(
+            text=[token],
+            audio=[samples],
+            sampling_rate=extractor.sampling_rate,
+            add_special_tokens=False,
+            return_tensors="pt",
+        )
+        num_vectors = int((made["input_ids"] == token_id).sum())
+        return num_vectors, {name: made[name] for name in (FEATURES, FRAMES_MASK)}
+
+    return OpenedSounds(token, token_id, extractor.sampling_rate, prepare, float(extractor.chunk_length))
+
+
+def _in_windows(path: Path, config: Any) -> OpenedSounds:
+    """Use the feature extractor of Voxtral: silence fills a sound's last window, and all have as many vectors."""
+    extractor, sounds = AutoFeatureExtractor.from_pretrained(path), config.audio_config
+    token_id = int(config.audio_token_id)
+    token = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json")).id_to_token(token_id) or ""
+    num_frames = sounds.max_source_positions * STEP
+    num_vectors = sounds.max_source_positions * sounds.hidden_size // sounds.intermediate_size
+
+    def prepare(samples: NDArray[np.float32]) -> tuple[int, dict[str, torch.Tensor]]:
+        made = extractor(
+            samples,
+            sampling_rate=extractor.sampling_rate,
+            padding=True,
+            truncation=False,
+            pad_to_multiple_of=num_frames * extractor.hop_length,
+            return_tensors="pt",
+        )
+        windows = made[FEATURES].reshape(extractor.feature_size, -1, num_frames).transpose(0, 1)
+        return len(windows) * num_vectors, {FEATURES: windows}
+
+    return OpenedSounds(token, token_id, extractor.sampling_rate, prepare)
