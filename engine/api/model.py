@@ -81,10 +81,12 @@ class MemoryNeed:
     """Tokens that the model was made for."""
     maker_defaults: dict[str, float] = field(default_factory=dict)
     """What its makers recommend for sampling."""
+    media_bytes: int = 0
+    """What the encoder needs besides for the largest image or video, and for those that it encodes together."""
 
     @property
     def total_bytes(self) -> int:
-        return self.weights_bytes + self.cache_bytes + self.scratch_bytes + self.base_bytes
+        return self.weights_bytes + self.cache_bytes + self.scratch_bytes + self.media_bytes + self.base_bytes
 
     def refusal(self, budget_bytes: int) -> str:
         """Say why the model does not fit a budget, and what would; "" if it fits."""
@@ -103,6 +105,11 @@ class MemoryNeed:
             f"{_size(self.weights_bytes)}, cache {_size(self.cache_bytes)} for a context of {self.context} tokens, "
             f"steps {_size(self.scratch_bytes)}, the process {_size(self.base_bytes)}."
         )
+        if self.media_bytes:
+            needs = (
+                f"{needs[:-1]}, the largest image or video {_size(self.media_bytes)}, which LIGHTCONE_MAX_IMAGE_TOKENS "
+                "and LIGHTCONE_MAX_ENCODER_TOKENS may lower."
+            )
         if fitting >= self.context:
             return (
                 f"{needs} A cache of {_size(room)} would fit and has room for that context: set kv_cache_bytes to it."

@@ -21,12 +21,12 @@ from engine.decoding.drafter import LookupDrafter
 from engine.execution.adapters import CoreAdapters, ImageAdapter
 from engine.execution.cut_steps import CutSteps
 from engine.execution.device import check_device, refused_if_too_large
+from engine.execution.encoder_memory import encoder_tokens
 from engine.execution.encoder_runner import EncoderRunner
 from engine.execution.media import CoreMedia
 from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.execution.spill_file import check_spill
-from engine.execution.step_sizes import encoder_tokens
 from engine.gguf_pair import find_projector, text_file
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model

@@ -24,6 +24,7 @@ from engine.config import EngineConfig
 from engine.core.build import COMPILER, TORCH, adapter_dtype, media_dtype, speech_dtype
 from engine.core.link import unpack_config
 from engine.execution.device import check_device
+from engine.execution.encoder_memory import encoder_bytes
 from engine.execution.encoder_runner import MAX_STEP_TOKENS
 from engine.execution.kv_cache import CacheSize, bytes_per_block, free_memory, size_cache, step_bytes
 from engine.execution.step_sizes import cache_groups, most_prefill_only_tokens
@@ -79,11 +80,13 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
         weights += _encoder_weights(config, checkpoint) * media_dtype(config).itemsize
     if purpose.image_adapter is not None:
         weights += adapter_weights(purpose.image_adapter) * adapter_dtype(config).itemsize
+    media = encoder_bytes(config, media_dtype(config))
+    base += TRANSFORMERS_BYTES * (media > 0)
     groups = cache_groups(model, config, device)
     block_bytes = bytes_per_block(groups, cache_dtype(config.weights, config.kv_cache, device))
     is_cpu = device.type == "cpu"
     scratch = step_bytes(model, num_tokens=most_prefill_only_tokens(config, device), dtype=scheme.activation_dtype)
-    taken = weights + (base if is_cpu else scratch)
+    taken = weights + (base if is_cpu else scratch + media)
     free = max(0, (memory_bytes or free_memory(device)) - taken)
     size = _cache_size(config, groups, block_bytes, model.max_position, free, is_cpu)
     return MemoryNeed(
@@ -92,6 +95,7 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
         cache_bytes=size.num_blocks * block_bytes,
         cache_bytes_per_token=-(-block_bytes * groups.count // config.block_size),
         scratch_bytes=scratch + config.max_num_seqs * model.vocab_size * LOGIT_BYTES + KEPT_BYTES * is_cpu,
+        media_bytes=media,
         base_bytes=base,
         context=size.max_model_len,
         max_context=model.max_position,

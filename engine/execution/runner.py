@@ -17,6 +17,7 @@ from engine.attention.backend import cache_dtype, make_backend
 from engine.attention.torch_cpu import TorchCpuAttention
 from engine.config import EngineConfig
 from engine.execution.batch import BatchBuilder, StepBatch, dummy_sequence
+from engine.execution.encoder_memory import encoder_bytes
 from engine.execution.kv_cache import bytes_per_block, free_memory, size_cache, step_bytes
 from engine.execution.prompts import PromptResults, has_prompt_results, pool_states, score_prompts
 from engine.execution.spill_file import SpillFile, make_spill_file
@@ -235,11 +236,15 @@ class ModelRunner:
         return DecodeGraphs(self._decoder, self._attention, max_num_seqs, table_width, CudaCapture())
 
     def _reserved_bytes(self, loaded: LoadedModel, config: EngineConfig) -> int:
-        """Return the memory to leave for the longest step: 0 on a CPU, where the cache takes a small share."""
+        """Return the memory to leave for the longest step and the encoder of images.
+
+        0 on a CPU, where the cache takes a small share.
+        """
         if self._device.type == "cpu":
             return 0
         num_tokens = most_prefill_only_tokens(config, self._device)
-        return step_bytes(loaded.config, num_tokens=num_tokens, dtype=loaded.dtype)
+        longest = step_bytes(loaded.config, num_tokens=num_tokens, dtype=loaded.dtype)
+        return longest + encoder_bytes(config, loaded.dtype)
 
     def _affordable_tokens(self, longest: int) -> float:
         """Return the prompt tokens of STEP_SECONDS on a CPU, by doubling, up to `longest`."""

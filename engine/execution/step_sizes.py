@@ -18,17 +18,6 @@ CPU_STEP_TOKENS = MANY_ROWS
 LARGE_DEVICE_BYTES, LARGE_STEP_TOKENS = 70 << 30, 8192
 """Devices with so much memory compute longer steps."""
 
-DEVICE_ENCODER_TOKENS = 2048
-"""Tokens of images that a device encodes together."""
-
-
-def encoder_tokens(config: EngineConfig) -> int:
-    """Return the tokens of images that are encoded together; 1: one image at a time.
-
-    So it is on a processor, which gains nothing from more (benchmarks/LOG.md).
-    """
-    return config.media.max_encoder_tokens or (1 if config.device == "cpu" else DEVICE_ENCODER_TOKENS)
-
 
 def least_step_tokens(max_num_seqs: int) -> int:
     """Return the smallest budget: it has a next token for each running sequence."""

@@ -16,7 +16,7 @@ from engine.gguf_pair import Projector, find_projector, text_file
 from engine.loading.inspection import describe_model
 from engine.loading.projector_model import pair_model
 from engine.model_kind import read_purpose
-from tests.engine.gguf_pairs import write_pair, write_projector
+from tests.engine.gguf_pairs import TEXTS, write_pair, write_projector
 
 REMEDY = "LIGHTCONE_MMPROJ=none"
 
@@ -177,6 +177,16 @@ def test_a_projector_counts_to_the_memory_of_its_model(pairs):
     found = memory_need(EngineConfig(pairs["llava"], "m", weights="float32", kv_cache_bytes=4 << 20))
     (tensors,) = (gguf.GGUFReader(pairs["llava"] / "mmproj-text.gguf").tensors,)
     assert found.weights_bytes - without.weights_bytes == sum(int(tensor.n_elements) * 4 for tensor in tensors)
+
+
+@pytest.mark.parametrize("family", TEXTS)
+def test_the_largest_image_of_a_pair_counts_to_its_memory(tmp_path, family):
+    write_pair(tmp_path, family)
+    without, found = (
+        memory_need(EngineConfig(tmp_path, "m", projector, weights="float32", kv_cache_bytes=4 << 20)).media_bytes
+        for projector in ("none", "")
+    )
+    assert without == 0 < found
 
 
 def test_a_check_of_a_model_names_its_projector_and_checks_its_tensors(pairs, folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 
 import numpy
@@ -274,6 +275,16 @@ def test_the_encoder_counts_to_the_memory_of_a_model(tmp_path):
     model, _ = write_seeing(tmp_path, "llava")
     need = memory_need(EngineConfig(tmp_path, "seeing", weights="float32", kv_cache_bytes=4 << 20))
     assert need.weights_bytes == sum(parameter.nbytes for parameter in model.parameters())
+
+
+def test_what_the_encoder_takes_is_part_of_the_memory_of_a_model(tmp_path):
+    write_seeing(tmp_path, "llava")
+    config = EngineConfig(tmp_path, "seeing", weights="float32", kv_cache_bytes=4 << 20)
+    need = memory_need(config)
+    together = dataclasses.replace(config, media=MediaLimits(max_encoder_tokens=1600))
+    assert need.media_bytes > 0
+    assert memory_need(together).media_bytes > 20 * need.media_bytes, "a hundred images of 16 tokens at once"
+    assert "the largest image or video" in need.refusal(need.total_bytes - need.media_bytes)
 
 
 def test_a_folder_without_a_processor_reads_text(tmp_path):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 from engine.api import SamplingParams, StopRules
+from engine.api.media import MediaLimits
 from engine.config import EngineConfig
 from engine.core.memory_need import memory_need
 from engine.model_kind import read_purpose
@@ -58,6 +60,15 @@ def test_the_encoder_counts_to_the_memory_of_a_model(tmp_path, kind):
     model, _ = write_seeing(tmp_path, kind)
     need = memory_need(EngineConfig(tmp_path, "seeing", weights="float32", kv_cache_bytes=4 << 20))
     assert need.weights_bytes == sum(parameter.nbytes for parameter in model.parameters())
+
+
+def test_smaller_images_leave_more_memory(tmp_path):
+    write_seeing(tmp_path, "qwen3_vl")
+    config = EngineConfig(tmp_path, "seeing", weights="float32", kv_cache_bytes=4 << 20)
+    large, small = (
+        memory_need(dataclasses.replace(config, media=MediaLimits(max_image_tokens=most))) for most in (1280, 320)
+    )
+    assert large.media_bytes == 4 * small.media_bytes
 
 
 def test_answers_that_are_preempted_stay_the_same(tmp_path, make_real_engine):

@@ -33,6 +33,14 @@ def test_a_refusal_has_the_sum_and_the_largest_context_that_fits():
     )
 
 
+def test_a_refusal_says_what_the_largest_image_takes_and_what_lowers_it():
+    seeing = dataclasses.replace(NEED, media_bytes=200 * MIB)
+    assert seeing.total_bytes == 2000 * MIB
+    refusal = seeing.refusal(1900 * MIB)
+    assert "the process 300 MiB, the largest image or video 200 MiB, which LIGHTCONE_MAX_IMAGE_TOKENS and" in refusal
+    assert "A context of 2944 tokens would fit" in refusal
+
+
 def test_a_cache_of_more_than_the_context_is_to_be_lowered():
     assert "A cache of 410 MiB would fit and has room for that context: set kv_cache_bytes" in dataclasses.replace(
         NEED, cache_bytes=500 * MIB
