@@ -132,7 +132,7 @@ class KillableProcess:
         if word == LARGE:
             return value, self._receive_data()
         if word == REFUSAL:
-            raise RequestError(ErrorCode(value[0]), value[1], value[2])
+            raise _refusal(value)
         if word == DEFECT:
             raise EngineFailure(ErrorCode.INTERNAL_ERROR, "a helper process of the engine failed")
         return value
@@ -147,13 +147,16 @@ class KillableProcess:
         self._connection = self._process = None
 
     def _is_prepared(self) -> bool:
-        """Return True if the first call, if there is one, has been answered."""
+        """Return True if the first call, if there is one, has been answered. Raises RequestError (its refusal)."""
         if self._first_call is None:
             return True
         assert self._connection is not None
         with contextlib.suppress(OSError):
             self._connection.send_bytes(msgpack.packb(self._first_call))
         answer = self._receive() if self._has_output(START_S) else None
+        if answer is not None and answer[0] == REFUSAL:
+            self.close()
+            raise _refusal(answer[1])
         return answer is not None and answer[0] == ANSWER
 
     def _has_output(self, timeout_s: float) -> bool:
@@ -259,6 +262,10 @@ def main(descriptor: int, target: str, memory_bytes: int, niceness: int) -> None
             del call, result  # a child that waits keeps nothing
             if word == LARGE:
                 trim_heap()  # freed pieces below one in use stay with the C library otherwise
+
+
+def _refusal(value: Any) -> RequestError:
+    return RequestError(ErrorCode(value[0]), value[1], value[2])
 
 
 def _answer(function: Callable[..., Any], arguments: list[Any]) -> tuple[str, Any]:

@@ -40,6 +40,7 @@ SEEING = (
     "LlavaNextForConditionalGeneration",
     "LlavaOnevisionForConditionalGeneration",
     "Mistral3ForConditionalGeneration",
+    "Phi4MMForCausalLM",
     "Phi4MultimodalForCausalLM",
     "Qwen2VLForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration",
@@ -56,6 +57,7 @@ TEXT_MODELS = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "phi4_multimodal": "Phi3ForCausalLM",
+    "phi4mm": "Phi4MMForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen2_5_vl": "Qwen2ForCausalLM",
     "qwen2_5_vl_text": "Qwen2ForCausalLM",
@@ -65,7 +67,7 @@ TEXT_MODELS = {
     "qwen3_vl_text": "Qwen3ForCausalLM",
 }
 """`model_type` of the text model in one that sees or hears -> its architecture, which layers of ours compute."""
-IMAGE_ADAPTERS = {"Phi4MultimodalForCausalLM": "vision-lora"}
+IMAGE_ADAPTERS = {"Phi4MMForCausalLM": "vision-lora", "Phi4MultimodalForCausalLM": "vision-lora"}
 """Architectures whose text model sees images by an adapter -> its place in the folder."""
 WHISPER, MOONSHINE = "WhisperForConditionalGeneration", "MoonshineForConditionalGeneration"
 """Architectures that write down speech."""

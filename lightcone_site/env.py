@@ -172,6 +172,15 @@ def origins(name: str, default: tuple[str, ...] = ()) -> list[str]:
 
 
 @_kept
+def file_name(name: str) -> str:
+    """Return the name of a file, without its folder; "" if it is unset."""
+    value = text(name)
+    if value != Path(value).name:
+        raise ImproperlyConfigured(f"{PREFIX}{name} must be the name of a file, without its folder, got {value!r}")
+    return value
+
+
+@_kept
 def choice(name: str, default: str, options: tuple[str, ...]) -> str:
     value = text(name, default)
     if value not in options:

@@ -82,7 +82,7 @@ LIGHTCONE_CURRENCY = env.text("CURRENCY", "USD")
 
 # The engine (engine/config.py describes each). 0 and "auto": measured, or read from the model.
 LIGHTCONE_DEVICE = env.choice("DEVICE", "cpu", ("cpu", "cuda"))
-LIGHTCONE_MMPROJ = env.text("MMPROJ")
+LIGHTCONE_MMPROJ = env.file_name("MMPROJ")
 LIGHTCONE_WEIGHTS = env.text("WEIGHTS", "auto")
 LIGHTCONE_MAX_MODEL_LEN = env.integer("MAX_MODEL_LEN", 0)
 LIGHTCONE_MAX_NUM_SEQS = env.integer("MAX_NUM_SEQS", 64, minimum=1)

@@ -80,7 +80,7 @@ def _prepared(message: Message, template: ChatTemplate) -> Message:
 def _shaped(message: Message, template: ChatTemplate) -> Json:
     content = message["content"]
     if not template.takes_parts:
-        return "\n".join(map(_part_text, content)) if isinstance(content, list) else content
+        return _as_text(content) if isinstance(content, list) else content
     given = content if isinstance(content, list) else [content] if content else []
     parts: list[Any] = [{"type": "text", "text": part} if isinstance(part, str) else part for part in given]
     reasoning = message.get("reasoning")
@@ -92,6 +92,16 @@ def _shaped(message: Message, template: ChatTemplate) -> Json:
     ):
         parts.insert(0, {"type": "thinking", "thinking": reasoning, "closed": True})
     return parts
+
+
+def _as_text(parts: list[Json]) -> str:
+    """Return parts as one text: a line break between texts, none beside a medium."""
+    text, is_behind_text = "", False
+    for part in parts:
+        is_medium = isinstance(part, dict) and "placeholder" in part
+        text += ("\n" if is_behind_text and not is_medium else "") + _part_text(part)
+        is_behind_text = not is_medium
+    return text
 
 
 def _part_text(part: Json) -> str:

@@ -28,6 +28,8 @@ from engine.models.family import Family
 CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 PREFIX, DOWN, UP = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 """What PEFT writes before the name of a module, which transformers may leave out, and behind it."""
+WRAPPED = ".base_layer"
+"""Behind the name of a module that was saved with adapters beside it."""
 REFUSED_TENSORS = {
     ".lora_magnitude_vector": "DoRA",
     ".lora_embedding_": "changes of an embedding",
@@ -80,7 +82,8 @@ def adapter_targets(config: ModelConfig, family: Family) -> list[AdapterTarget]:
     def source(name: str) -> Source:
         place = places[name]
         order = None if family.hf_adjacent_pairs else pair_order(name, config)
-        return Source(place.name.removesuffix(".weight"), place.first, shapes[name][0], place.num_rows, order)
+        module = place.name.removesuffix(".weight").removesuffix(WRAPPED)
+        return Source(module, place.first, shapes[name][0], place.num_rows, order)
 
     return [
         AdapterTarget(projection.num_inputs, tuple(map(source, projection.names))) for projection in projections(config)

@@ -140,6 +140,7 @@ class FileCheckpoint:
         self._file = file
         self._config = config
         self.family = family
+        self._is_gguf = is_gguf
         self._fields = fields
         self._source = str(file.path)
         self._names = set(file.names)
@@ -207,7 +208,7 @@ class FileCheckpoint:
         self._refuse_unused()
 
     def _refuse_unused(self) -> None:
-        unused = {name for name in self._names - self._used if not is_ignorable(name) and name not in self._ignorable}
+        unused = {name for name in self._names - self._used if not self._is_ignorable(name)}
         others = {name for name in unused if is_other_part(name, self._fields)}
         if others:
             logger.info("%s: %d tensors are of parts beside the text model", self._source, len(others))
@@ -217,6 +218,10 @@ class FileCheckpoint:
             raise ModelLoadError(
                 f"{self._source}: holds {len(unknown)} tensors that its architecture does not have: {shown}"
             )
+
+    def _is_ignorable(self, name: str) -> bool:
+        is_known = not self._is_gguf and any(part in name for part in self.family.hf_unused)
+        return is_known or is_ignorable(name) or name in self._ignorable
 
     def _is_zero_bias(self, name: str) -> bool:
         """Return True for a bias that adds nothing: GPTQ files have such where the architecture has none."""

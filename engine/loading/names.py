@@ -112,6 +112,7 @@ OTHER_PARTS = {
         "embed_audio.",
         "embed_tokens_extend.audio_embed.",
     ),
+    "embd_layer": ("embed_tokens_extend.",),
 }
 """The object of a config.json that describes a part which is not served -> beginnings of the names of its tensors,
 behind `model.` too."""

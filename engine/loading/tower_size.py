@@ -18,6 +18,7 @@ from engine.media.options import MOST_CROPS, MOST_TILES
 from engine.media.phi_images import DEFAULT_MOST_SQUARES, MOST_SQUARES
 from engine.media.qwen_videos import IMAGES_OF_VIDEO, VIDEO_PIXELS
 from engine.models.projectors.registry import describe_projector
+from engine.models.transformers_backend.media_config import media_config
 from engine.tokenizers.folder_files import read_object
 
 ROWS, WIDE_ROWS = 12, 18
@@ -80,7 +81,7 @@ def read_tower(path: Path, most_tokens: int) -> TowerSize:
 
     `most_tokens`: of an image whose size the model leaves open.
     """
-    return _read(path, lambda: _size(AutoConfig.from_pretrained(path), _images(path), most_tokens))
+    return _read(path, lambda: _size(media_config(path), _images(path), most_tokens))
 
 
 def read_pair(projector: Projector, text: Path, most_tokens: int) -> TowerSize:

@@ -12,6 +12,7 @@ from engine.api.errors import ModelLoadError
 from engine.gguf_file import GgufFile
 from engine.gguf_pair import Projector, find_projector, text_file
 from engine.models.projectors.registry import describe_projector
+from engine.models.transformers_backend.media_config import media_config
 from engine.tokenizers.folder_files import read_object
 from engine.tokenizers.tokenizer import Tokenizer
 
@@ -49,7 +50,7 @@ class FolderFiles:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.config = AutoConfig.from_pretrained(path)
+        self.config = media_config(path)
 
     @property
     def images(self) -> Any:

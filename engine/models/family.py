@@ -90,6 +90,8 @@ class Family:
     """Values of keys that a config.json may leave out, where transformers has others than `Fields` or `describe`."""
     hf_without: Sequence[str] = ()
     """Switches of a config.json for what `describe` lacks. The layers of transformers run a model that sets one."""
+    hf_unused: Sequence[str] = ()
+    """Parts of names of tensors that folders hold, and that are not read."""
     gguf_defaults: Mapping[str, object] = field(default_factory=dict)
     """Values of keys that a GGUF file may leave out, where llama.cpp has others."""
     hf_norm_offset: float = 0.0

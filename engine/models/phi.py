@@ -20,3 +20,18 @@ FAMILY = Family(
     gguf_tensors={"q": QKV_GGUF, "k": QKV_GGUF, "v": QKV_GGUF, "gate": "ffn_up.weight"},
     hf_tensors={"q": QKV_HF, "k": QKV_HF, "v": QKV_HF, "gate": UP_HF, "up": UP_HF},
 )
+WRAPPED = {
+    **dict.fromkeys("qkv", "self_attn.qkv_proj.base_layer.weight"),
+    **dict.fromkeys(("gate", "up"), "mlp.gate_up_proj.base_layer.weight"),
+    "o": "self_attn.o_proj.base_layer.weight",
+    "down": "mlp.down_proj.base_layer.weight",
+}
+MAKERS_MULTIMODAL = Family(
+    "Phi-4-multimodal",
+    gguf_names=(),
+    hf_names=("Phi4MMForCausalLM",),
+    describe=describe,
+    hf_tensors=WRAPPED,
+    hf_unused=(".lora_A.", ".lora_B."),
+)
+"""Its adapters lie beside the weights that they change. Those of images are in a folder of their own, too."""

@@ -28,6 +28,7 @@ FAMILIES = (
     granite.WITH_SINKS,
     olmo.FAMILY,
     phi.FAMILY,
+    phi.MAKERS_MULTIMODAL,
     smollm.FAMILY,
     starcoder.FAMILY,
 )

@@ -370,9 +370,14 @@ def test_a_microphone_that_is_allowed_too_late_is_let_go(scripted: ScriptedPage,
     scripted.wait_for(lambda: page.evaluate(TRACKS) == ["ended"])
 
 
-def test_an_image_is_counted_before_it_is_sent_and_sound_is_not(scripted: ScriptedPage, page: Any) -> None:
-    """No byte of the request says what an image takes; sound would have to be written down for it."""
-    ServedModel.objects.filter(name="seeing").update(modalities=["image", "audio"])
+@pytest.mark.parametrize("hears", [True, False], ids=["heard", "written down"])
+def test_media_are_counted_before_they_are_sent_but_not_what_is_written_down(
+    scripted: ScriptedPage, page: Any, hears: bool
+) -> None:
+    """No byte of the request says what media take; a transcript for it would cost what an answer does."""
+    model_register(name="whisper", path="/models/whisper")
+    changes = {"modalities": ["image", "audio"]} if hears else {"transcriber": "whisper"}
+    ServedModel.objects.filter(name="seeing").update(**changes)
     models_cache_clear()
     page.reload()
     scripted.turn("hello", "yes")
@@ -392,7 +397,7 @@ def test_an_image_is_counted_before_it_is_sent_and_sound_is_not(scripted: Script
     chooser.value.set_files([{"name": "tone.wav", "mimeType": "audio/wav", "buffer": silence()}])
     page.wait_for_selector("#composer .sound")
     scripted.turn("And that?", "Nothing.")
-    assert counted == []
+    assert [one["request"]["messages"][-1]["content"][0]["type"] for one in counted][-1:] == ["input_audio"] * hears
 
 
 def test_a_microphone_that_may_not_be_used_is_explained(scripted: ScriptedPage, page: Any) -> None:

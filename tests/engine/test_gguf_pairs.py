@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from engine.api import ModelLoadError
 from engine.model_kind import read_purpose
 from tests.engine.gguf_pairs import TEXTS, write_pair
 from tests.engine.seeing_folders import SPECIAL, image_of
@@ -61,3 +62,11 @@ def test_a_pair_of_qwen_takes_videos(tmp_path, make_real_engine, family):
     events = engine.events_to_end("run")["run"]
     assert len(token_ids(events)) == NUM_TOKENS
     assert events[-1].payload.usage.video_tokens > 0
+
+
+def test_a_vocabulary_without_the_tokens_around_images_is_refused_by_name(tmp_path, make_real_engine):
+    write_pair(tmp_path, "idefics3", tokens=[token for token in SPECIAL if token != "<global-img>"] + ["<other>"])
+    with pytest.raises(ModelLoadError) as refused:
+        make_real_engine(tmp_path)
+    for words in ("text.gguf: its vocabulary has no '<global-img>'", "mmproj-text.gguf"):
+        assert words in refused.value.message

@@ -183,6 +183,14 @@ def test_an_exact_number_is_read_exactly(monkeypatch):
     assert env.decimal("BATCH_PRICE_FACTOR", "0.5", maximum=1000) == Decimal("0.1")
 
 
+def test_a_projector_is_named_without_its_folder(monkeypatch):
+    monkeypatch.setenv("LIGHTCONE_MMPROJ", "mmproj-F16.gguf")
+    assert env.file_name("MMPROJ") == "mmproj-F16.gguf"
+    monkeypatch.setenv("LIGHTCONE_MMPROJ", "/models/mmproj-F16.gguf")
+    with pytest.raises(ImproperlyConfigured, match="LIGHTCONE_MMPROJ must be the name of a file, without its folder"):
+        env.file_name("MMPROJ")
+
+
 @pytest.mark.parametrize("raw", ["proxy", "10.0.0.0/33", "10.0.0.1, nginx", "10.0.0.1:80"])
 def test_a_proxy_that_is_no_address_is_named(monkeypatch, raw):
     monkeypatch.setenv("LIGHTCONE_TRUSTED_PROXIES", raw)

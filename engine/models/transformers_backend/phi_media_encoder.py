@@ -6,13 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig
 from transformers.models.phi4_multimodal.modeling_phi4_multimodal import Phi4MultimodalImageEmbedding
 
 from engine.api.errors import ModelLoadError
 from engine.layers.embedding import EncodedMedia
+from engine.models.transformers_backend.media_config import media_config
 
 PREFIX = "model.embed_tokens_extend.image_embed."
+MAKERS_NAMES = {
+    "glb_GN": "global_img_feature_extensor",
+    "sub_GN": "sub_img_feature_extensor",
+    "img_projection.0": "img_projection_up",
+    "img_projection.2": "img_projection_down",
+}
+"""Beginnings of names in the layout of the makers' code, with those of transformers."""
 
 
 class PhiMediaEncoder:
@@ -30,10 +37,10 @@ class PhiMediaEncoder:
     ) -> PhiMediaEncoder:
         """Build the encoder of a folder. `values`: its tensors that begin with PREFIX. Raises ModelLoadError."""
         try:
-            config = AutoConfig.from_pretrained(path)
+            config = media_config(path)
             with torch.device("meta"):
                 embedding = Phi4MultimodalImageEmbedding(config)
-            placed = {name.removeprefix(PREFIX): value.to(device, dtype) for name, value in values.items()}
+            placed = {_own_name(name.removeprefix(PREFIX)): value.to(device, dtype) for name, value in values.items()}
             embedding.load_state_dict(placed, assign=True)
         except (OSError, ValueError, RuntimeError, AttributeError, KeyError) as error:
             raise ModelLoadError(f"{path}: the image encoder cannot be loaded: {error}") from error
@@ -51,6 +58,14 @@ class PhiMediaEncoder:
         tokens = torch.full((1, num_vectors), self._token_id, device=self._device)
         empty = torch.zeros(1, num_vectors, self._embedding.config.hidden_size, device=self._device, dtype=self._dtype)
         return EncodedMedia(self._embedding(tokens, empty, **placed)[0])
+
+
+def _own_name(name: str) -> str:
+    """Return what transformers calls a tensor."""
+    for makers, ours in MAKERS_NAMES.items():
+        if name.startswith(makers):
+            return ours + name.removeprefix(makers)
+    return name
 
 
 def see_both_ways(tower: torch.nn.Module) -> None:

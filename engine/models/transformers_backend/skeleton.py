@@ -46,13 +46,6 @@ MAX_TABLE = 1 << 24
 BASES = ("rope_theta", "rotary_emb_base")
 """Bases of rotations, which are no sizes: those of long contexts are 100 million and more."""
 REASON_CHARS = 300
-OTHER_LAYOUTS = {
-    "Phi4MMForCausalLM": (
-        "its folder is laid out for code of its own; take the one for transformers (Phi4MultimodalForCausalLM), "
-        "which microsoft/Phi-4-multimodal-instruct has as revision refs/pr/70"
-    ),
-}
-"""Architectures of folders that have others in the layout of transformers -> what to do."""
 
 
 class Skeleton:
@@ -292,8 +285,6 @@ def check_architecture(source: str, values: Mapping[str, object]) -> None:
     architecture = str(architecture_of(values))[:80]
     text = text_part(architecture, values)
     values = values if text is None else text
-    if architecture in OTHER_LAYOUTS:
-        raise refusal(source, architecture, OTHER_LAYOUTS[architecture])
     if values.get("is_encoder_decoder"):
         raise refusal(source, architecture, "it has an encoder; only decoders of text are served")
     if architecture_of(values) not in causal_models(values):

@@ -293,7 +293,11 @@ MISTRAL_NAMES = (
 )
 FAMILIES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("mistral", MISTRAL_NAMES, (MARKER,)),
-    ("phi4_mini_json", ("Phi3ForCausalLM", "phi3"), ("<|tool_call|>",)),
+    (
+        "phi4_mini_json",
+        ("Phi3ForCausalLM", "Phi4MMForCausalLM", "Phi4MultimodalForCausalLM", "phi3"),
+        ("<|tool_call|>",),
+    ),
     ("granite", ("GraniteForCausalLM", "granite"), ("<|tool_call|>",)),
     ("functiongemma", ("Gemma3ForCausalLM", "gemma3"), (FUNCTION_GEMMA.begin,)),
     ("cohere_command", ("CohereForCausalLM", "Cohere2ForCausalLM"), ("<|START_ACTION|>",)),

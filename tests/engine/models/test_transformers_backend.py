@@ -152,10 +152,6 @@ REFUSED = {
         {"architectures": ["EvilForCausalLM"], "model_type": "cohere", "auto_map": {"AutoConfig": "evil.Evil"}},
         "no causal model of transformers",
     ),
-    "the layout of other code": (
-        {"architectures": ["Phi4MMForCausalLM"], "model_type": "phi4mm"},
-        "take the one for transformers .Phi4MultimodalForCausalLM., which .* has as revision refs/pr/70",
-    ),
     "another head": ({"architectures": ["CohereModel"], "model_type": "cohere"}, "no causal model of transformers"),
     "a state": ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, "layers of the kind linear_attention"),
     "a convolution": (

@@ -71,11 +71,11 @@ function useCount(open) {
   const hasDraft = Boolean(draft.text.trim() || draft.files?.length);
   const model = app.modelOf(settings.model);
   const canCount = isLoaded(settings.model);
-  const isHeard = hasSound(open);
+  const isWritten = hasTranscript(open);
   useEffect(() => {
-    if (!hasDraft || isBusy || !canCount || isHeard) {
+    if (!hasDraft || isBusy || !canCount || isWritten) {
       counted.delete(open);
-      open.measure.value = (hasDraft && !isBusy) || isHeard ? null : estimate(open, model?.context);
+      open.measure.value = (hasDraft && !isBusy) || isWritten ? null : estimate(open, model?.context);
       return;
     }
     const aborting = new AbortController();
@@ -84,13 +84,13 @@ function useCount(open) {
       clearTimeout(timer);
       aborting.abort();
     };
-  }, [open.id, draft.text, draft.files, settings, head, isBusy, canCount, isHeard]);
+  }, [open.id, draft.text, draft.files, settings, head, isBusy, canCount, isWritten]);
   useEffect(() => () => void (open.measure.value = null), [open]);
-  return hasDraft && !isBusy && !canCount && !isHeard && model !== undefined;
+  return hasDraft && !isBusy && !canCount && !isWritten && model !== undefined;
 }
 
-/** Whether there is sound. It may have to be written down to be counted, and that costs what an answer does. @param {Chat} open */
-const hasSound = (open) => mediaOf(open).some(({ kind }) => kind === "input_audio");
+/** Whether sound would have to be written down to be counted, which costs what an answer does. A model that hears needs no transcript. @param {Chat} open */
+const hasTranscript = (open) => !app.modelOf(open.settings.value.model)?.capabilities?.includes("audio") && mediaOf(open).some(({ kind }) => kind === "input_audio");
 /** @param {Chat} open */
 const mediaOf = (open) => mediaIn(open.path.value.map(({ facts }) => facts), open.draft.value.files);
 
@@ -104,7 +104,7 @@ const written = (open) => [open.draft.value.text, open.draft.value.files, open.s
 /** Whether what is written may be sent. It is counted first, if that is not done yet and it may be too long. @param {Chat} open */
 export async function fits(open) {
   if (open.isCounting.value) return false;
-  if (open.isBusy.value || !isLoaded(open.settings.value.model) || hasSound(open)) return true;
+  if (open.isBusy.value || !isLoaded(open.settings.value.model) || hasTranscript(open)) return true;
   if (!isCounted(open)) {
     if (isShort(open)) return true;
     open.isCounting.value = true;

@@ -71,7 +71,8 @@ function Models({ open, onPick }) {
 /** @param {{facts: ModelFacts, isChosen: boolean, onPick: () => void}} props */
 function ModelRow({ facts, isChosen, onPick }) {
   const isLoadable = facts.state === "unloaded" || facts.state === "failed";
-  const tags = [...(facts.modalities ?? []), ...(facts.capabilities ?? [])].filter((name) => !PLAIN.has(name));
+  const words = new Set([...(facts.modalities ?? []), ...(facts.capabilities ?? [])]); // sound has one word in both
+  const tags = [...words].filter((name) => !PLAIN.has(name));
   return html`<div class=${`model-row ${isChosen ? "is-chosen" : ""}`} role="none">
     <button type="button" class="model-pick" role="menuitemradio" aria-checked=${isChosen} tabindex="-1" data-model=${facts.id} onClick=${onPick}>
       <${Dot} state=${facts.state} />
