@@ -82,7 +82,7 @@ class MemoryNeed:
     maker_defaults: dict[str, float] = field(default_factory=dict)
     """What its makers recommend for sampling."""
     media_bytes: int = 0
-    """What the encoder needs besides for the largest image or video, and for those that it encodes together."""
+    """What the encoder needs besides for the largest image, video or sound, and for those that it encodes together."""
 
     @property
     def total_bytes(self) -> int:
@@ -107,8 +107,8 @@ class MemoryNeed:
         )
         if self.media_bytes:
             needs = (
-                f"{needs[:-1]}, the largest image or video {_size(self.media_bytes)}, which LIGHTCONE_MAX_IMAGE_TOKENS "
-                "and LIGHTCONE_MAX_ENCODER_TOKENS may lower."
+                f"{needs[:-1]}, the largest image, video or sound {_size(self.media_bytes)}, which "
+                "LIGHTCONE_MAX_IMAGE_TOKENS and LIGHTCONE_MAX_ENCODER_TOKENS may lower."
             )
         if fitting >= self.context:
             return (

@@ -1,4 +1,4 @@
-"""The memory that the encoder of a model's images takes for the largest one, before it is loaded."""
+"""The memory that the encoder of a model's media takes for the largest item, before it is loaded."""
 
 from __future__ import annotations
 
@@ -27,15 +27,18 @@ def encoder_tokens(config: EngineConfig) -> int:
 def encoder_bytes(config: EngineConfig, dtype: torch.dtype) -> int:
     """Return the most that encoding takes besides weights: on a CPU with the inputs, on a device what is there.
 
-    0 for a model without an encoder of images. Raises ModelLoadError for one whose size cannot be read.
+    0 for a model without an encoder. Raises ModelLoadError for one whose size cannot be read.
     """
-    if not read_purpose(config.model_path, config.projector).takes_images:
+    purpose, path = read_purpose(config.model_path, config.projector), text_file(config.model_path)
+    if not purpose.modalities:
         return 0
-    from engine.loading.tower_size import read_pair, read_tower  # noqa: PLC0415  # transformers, for models that see
+    # NOTE: imports transformers, which models of text alone do without.
+    from engine.loading.tower_size import read_pair, read_sounds, read_tower  # noqa: PLC0415
 
-    is_cpu = config.device == "cpu"
+    is_cpu, projector = config.device == "cpu", find_projector(path, config.projector)
     most = config.media.max_image_tokens or (MOST_TOKENS_ON_CPU if is_cpu else MOST_TOKENS)
-    path = text_file(config.model_path)
-    projector = find_projector(path, config.projector)
-    tower = read_tower(path, most) if projector is None else read_pair(projector, path, most)
+    if purpose.takes_sounds:
+        tower = read_sounds(path, config.media.max_audio_seconds)
+    else:
+        tower = read_tower(path, most) if projector is None else read_pair(projector, path, most)
     return tower.step_bytes(encoder_tokens(config), dtype) + tower.input_bytes * is_cpu

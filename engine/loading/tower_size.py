@@ -1,4 +1,4 @@
-"""How much memory the encoder of images of a model takes for the largest input, read before its weights are."""
+"""How much memory the encoder of a model's media takes for the largest input, read before its weights are."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ PHI = "phi4_multimodal"
 MASKED = ("idefics3", "smolvlm")
 INPUTS = {PHI: 3, "idefics3": 3, "smolvlm": 3, "llava_next": 2, "llava_onevision": 2}
 """How often a call has its pixels, once if it is not said: they are copied, and have a mask."""
+WINDOW_S, FRAMES = 30, 2
+"""Seconds of a window of sound, and the frames of which a state is made."""
 COPIES = 2
 """Of an item's inputs: as they come, and as tensors of the encoder."""
 
 
 @dataclass(frozen=True, slots=True)
 class TowerSize:
-    """The sizes of a tower, and of the largest image or video."""
+    """The sizes of a tower, and of the largest image, video or sound."""
 
     width: int
     inner: int
@@ -48,9 +50,9 @@ class TowerSize:
     num_kept: int
     """Layers whose states are kept until the last one, as the projector reads them."""
     tile_patches: int
-    """What the tower sees by itself: a tile, or all of an image whose size is open."""
+    """What the tower sees by itself: a tile, a window of sound, or all of an image whose size is open."""
     most_tiles: int
-    """Of one image."""
+    """Of one item."""
     tile_tokens: float
     is_cut: bool
     """Tiles of one image may be encoded one after the other."""
@@ -87,6 +89,27 @@ def read_pair(projector: Projector, text: Path, most_tokens: int) -> TowerSize:
     described = describe_projector(projector, GgufFile.read_metadata(text))
     values, images = described.config, described.image_options
     return _read(projector.path, lambda: _size(AutoConfig.for_model(**values), images, most_tokens))
+
+
+def read_sounds(path: Path, most_seconds: int) -> TowerSize:
+    """Read the sizes of a folder whose model hears, window by window. Raises ModelLoadError."""
+    return _read(path, lambda: _sound_size(AutoConfig.from_pretrained(path), most_seconds))
+
+
+def _sound_size(config: Any, most_seconds: int) -> TowerSize:
+    tower = config.audio_config
+    return TowerSize(
+        width=tower.d_model,
+        inner=tower.encoder_ffn_dim,
+        text_width=config.get_text_config().hidden_size,
+        patch_values=FRAMES * tower.num_mel_bins,
+        num_kept=0,
+        tile_patches=tower.max_source_positions,
+        most_tiles=ceil(most_seconds / WINDOW_S),
+        tile_tokens=tower.max_source_positions,
+        is_cut=True,
+        has_mask=config.model_type == "qwen2_audio",
+    )
 
 
 def _read(path: Path, size: Callable[[], TowerSize]) -> TowerSize:

@@ -284,7 +284,7 @@ def test_what_the_encoder_takes_is_part_of_the_memory_of_a_model(tmp_path):
     together = dataclasses.replace(config, media=MediaLimits(max_encoder_tokens=1600))
     assert need.media_bytes > 0
     assert memory_need(together).media_bytes > 20 * need.media_bytes, "a hundred images of 16 tokens at once"
-    assert "the largest image or video" in need.refusal(need.total_bytes - need.media_bytes)
+    assert "the largest image, video or sound" in need.refusal(need.total_bytes - need.media_bytes)
 
 
 def test_a_folder_without_a_processor_reads_text(tmp_path):

@@ -37,7 +37,10 @@ def test_a_refusal_says_what_the_largest_image_takes_and_what_lowers_it():
     seeing = dataclasses.replace(NEED, media_bytes=200 * MIB)
     assert seeing.total_bytes == 2000 * MIB
     refusal = seeing.refusal(1900 * MIB)
-    assert "the process 300 MiB, the largest image or video 200 MiB, which LIGHTCONE_MAX_IMAGE_TOKENS and" in refusal
+    assert (
+        "the process 300 MiB, the largest image, video or sound 200 MiB, which LIGHTCONE_MAX_IMAGE_TOKENS and"
+        in refusal
+    )
     assert "A context of 2944 tokens would fit" in refusal
 
 

@@ -11,12 +11,15 @@ from torch.utils._pytree import tree_leaves
 
 from engine.execution.media import as_tensor
 from engine.loading.safetensors_file import read_part
-from engine.loading.tower_size import PHI, read_tower
+from engine.loading.tower_size import PHI, read_sounds, read_tower
 from engine.media.image_inputs import answer
 from engine.messages import MediaTensor
 from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder, folder_model
 from engine.models.transformers_backend.phi_media_encoder import PREFIX, PhiMediaEncoder
 from engine.models.transformers_backend.qwen_media_encoder import QwenMediaEncoder
+from engine.models.transformers_backend.sound_encoder import FEATURES, FRAMES_MASK, SoundEncoder
+from tests.engine.hearing_folders import FAMILIES as HEARING
+from tests.engine.hearing_folders import write_hearing
 from tests.engine.seeing_folders import FAMILIES, image_of, write_seeing
 
 MOST_TOKENS = 36
@@ -68,6 +71,20 @@ def test_the_largest_image_takes_no_more_than_is_planned(tmp_path, family):
             encoder.encode(part)
         most = max(most, peak.most)
     assert planned / 8 < most <= planned
+
+
+@pytest.mark.parametrize("family", HEARING)
+def test_a_window_of_sound_takes_no_more_than_is_planned(tmp_path, family):
+    model, _ = write_hearing(tmp_path, family)
+    tower = model.config.audio_config
+    tensors = {FEATURES: torch.zeros(2, tower.num_mel_bins, 2 * tower.max_source_positions)}
+    if family == "qwen2_audio":
+        tensors = {FEATURES: tensors[FEATURES][:1], FRAMES_MASK: torch.ones(1, 2 * tower.max_source_positions)}
+    encoder = SoundEncoder.load(tmp_path, torch.device("cpu"), torch.float32)
+    with PeakBytes([tensors[FEATURES][0]]) as peak:
+        encoder.encode(tensors)
+    planned = read_sounds(tmp_path, 30).step_bytes(1, torch.float32)
+    assert planned / 8 < peak.most <= planned
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != PHI])
