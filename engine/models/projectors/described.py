@@ -20,6 +20,8 @@ MOST_SIDE = 1 << 14
 """Of an image or a tile, in pixels."""
 MOST_PATCHES = 512
 """Of a side of an image. Towers keep angles or positions of a square of them."""
+MOST_SIDE_TILES, MOST_TILES = 16, 256
+"""Of a side of an image, and of an image."""
 LAYER = ".{}."
 """Stands for the number of a layer in names of tensors."""
 

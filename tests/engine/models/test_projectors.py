@@ -27,7 +27,7 @@ SHAPES = {
     "v.blk.0.ffn_up.weight": (32, 16),
     "v.blk.0.ffn_down.weight": (16, 32),
     "v.position_embd.weight": (16, 16),
-    "mm.2.weight": (WIDTH, WIDTH),
+    **dict.fromkeys(("mm.2.weight", "mm.model.fc.weight", "mm.model.mlp.3.weight"), (WIDTH, WIDTH)),
 }
 TEXT = {"general.architecture": "llama", "llama.embedding_length": WIDTH}
 
@@ -53,3 +53,24 @@ def test_heads_that_cannot_be_rotated_are_refused(kind, heads, numbers):
 def test_images_of_too_many_patches_or_none_are_refused(kind, size, patch):
     with pytest.raises(ModelLoadError, match=r"image_size must be 1 to 512 times the patch_size, \d+, got '\d+'"):
         described(kind, {"clip.vision.image_size": size, "clip.vision.patch_size": patch})
+
+
+MOST_PINPOINTS = [32] * 130
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        ("internvl", {"preproc_max_tiles": 1 << 20}, "preproc_max_tiles must be an integer from 1 to 256"),
+        ("idefics3", {"preproc_image_size": 32 * 17}, "preproc_image_size must be an integer from 1 to 512"),
+        ("mlp", {"image_grid_pinpoints": MOST_PINPOINTS}, "image_grid_pinpoints must be 1 to 64 pairs of integers"),
+        ("mlp", {"image_grid_pinpoints": [32, 1024]}, "image_grid_pinpoints must be 1 to 64 pairs of integers from 1"),
+    ],
+)
+def test_images_of_too_many_tiles_are_refused(kind, changes, words):
+    """Which shapes of tiles fit is looked up image by image, in a child that has 30 seconds and 2 GiB."""
+    assert described(kind)
+    with pytest.raises(ModelLoadError) as refused:
+        described(kind, {f"clip.vision.{name}": value for name, value in changes.items()})
+    assert str(FILE) in refused.value.message
+    assert words in refused.value.message
