@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter, deque
 
 from engine.api.errors import EngineUnavailable, ErrorCode
 from engine.inputs.images import PromptMedia
@@ -18,9 +19,16 @@ class HeldInputs:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self.num_bytes = 0
-        self._by_tenant: dict[str, int] = {}
-        self._changed = threading.RLock()  # collecting garbage may release what is held at any place
+        self._by_tenant = Counter[str]()
+        self._released = deque[tuple[str, int]]()
+        """What is not yet taken off: garbage is collected at any place, also while a request is counted."""
+        self._changed = threading.Lock()
+
+    @property
+    def num_bytes(self) -> int:
+        """What all requests hold."""
+        with self._changed:
+            return self._settled()
 
     def hold(self, media: PromptMedia, tenant: str) -> None:
         """Count the inputs of a prompt until nothing has its media any more. Raises EngineUnavailable.
@@ -31,11 +39,11 @@ class HeldInputs:
         if not num_bytes:
             return
         with self._changed:
-            held, own = self.num_bytes + num_bytes, self._by_tenant.get(tenant, 0) + num_bytes
-            if self.num_bytes and own > self._most_bytes - held:
+            held = self._settled()
+            if held and self._by_tenant[tenant] + num_bytes > self._most_bytes - held - num_bytes:
                 raise EngineUnavailable(ErrorCode.OVERLOADED, self._refusal())
-            self.num_bytes, self._by_tenant[tenant] = held, own
-        weakref.finalize(media, self._release, tenant, num_bytes)
+            self._by_tenant[tenant] += num_bytes
+        weakref.finalize(media, self._released.append, (tenant, num_bytes))
 
     def _refusal(self) -> str:
         return (
@@ -44,9 +52,11 @@ class HeldInputs:
             "LIGHTCONE_MAX_ENCODER_INPUT_BYTES"
         )
 
-    def _release(self, tenant: str, num_bytes: int) -> None:
-        with self._changed:
-            self.num_bytes -= num_bytes
+    def _settled(self) -> int:
+        """Take off what has been released, and return what is left. The caller has the lock."""
+        while self._released:
+            tenant, num_bytes = self._released.popleft()
             self._by_tenant[tenant] -= num_bytes
             if not self._by_tenant[tenant]:
                 del self._by_tenant[tenant]
+        return self._by_tenant.total()

@@ -18,6 +18,10 @@ VISION = "clip.vision."
 NUMBER = re.compile(r"\.(\d+)\.")
 MOST_SIDE = 1 << 14
 """Of an image or a tile, in pixels."""
+MOST_PATCHES = 512
+"""Of a side of an image. Towers keep angles or positions of a square of them."""
+MOST_SIDE_TILES, MOST_TILES = 16, 256
+"""Of a side of an image, and of an image."""
 LAYER = ".{}."
 """Stands for the number of a layer in names of tensors."""
 
@@ -133,7 +137,18 @@ class ProjectorFields:
 
     @property
     def image_size(self) -> int:
-        return self.vision.size("image_size", most=MOST_SIDE)
+        size, patch = self.vision.size("image_size", most=MOST_SIDE), self.vision.size("patch_size")
+        if not 1 <= size // patch <= MOST_PATCHES:
+            raise self.vision.wrong("image_size", f"1 to {MOST_PATCHES} times the patch_size, {patch}", size)
+        return size
+
+    def head_size(self, multiple: int) -> int:
+        """Return the width of a head of the tower, whose numbers are rotated by `multiple` together."""
+        width, heads = self.vision.size("hidden_size"), self.vision.size("num_heads")
+        if width % (heads * multiple):
+            expected = f"heads of a multiple of {multiple} numbers, of embedding_length {width}"
+            raise self.vision.wrong("num_heads", expected, heads)
+        return width // heads
 
     @property
     def inner_size(self) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from engine.models.projectors.described import Described, ProjectorFields, plain
+from engine.models.projectors.described import MOST_TILES, Described, ProjectorFields, plain
 
 SCALE = 2
 """Patches of a side that become one vector, where the file does not say."""
-LEAST_TILES, MOST_TILES = 1, 12
-"""Of an image, where the file does not say."""
+LEAST_TILES, DEFAULT_TILES = 1, 12
+"""The fewest and the most of an image, where the file does not say."""
 
 
 def describe_internvl(fields: ProjectorFields) -> Described:
@@ -15,7 +15,7 @@ def describe_internvl(fields: ProjectorFields) -> Described:
     scale, patch = vision.size("projector.scale_factor", SCALE), vision.size("patch_size")
     side = fields.side(scale)
     least = vision.size("preproc_min_tiles", LEAST_TILES)
-    most = vision.size("preproc_max_tiles", MOST_TILES)
+    most = vision.size("preproc_max_tiles", DEFAULT_TILES, most=MOST_TILES)
     if least > most:
         raise vision.wrong("preproc_min_tiles", f"at most preproc_max_tiles, {most}", least)
     tower = {

@@ -12,14 +12,11 @@ TOKEN, BREAK, END = "[IMG]", "[IMG_BREAK]", "[IMG_END]"
 def describe_pixtral(fields: ProjectorFields) -> Described:
     """Describe Pixtral, or Mistral Small 3 if the file has a merger of patches."""
     vision, size, patch = fields.vision, fields.image_size, fields.vision.size("patch_size")
-    width, heads = vision.size("hidden_size"), vision.size("num_heads")
-    if width % heads:
-        raise vision.wrong("num_heads", f"a divisor of embedding_length, {width}", heads)
     merge = vision.size("spatial_merge_size", 1)
     tower = {
         "model_type": "pixtral",
         **fields.tower,
-        "head_dim": width // heads,
+        "head_dim": fields.head_size(2),
         "hidden_act": fields.activation("gelu"),
         "rope_parameters": {"rope_type": "axial", "rope_theta": vision.number("rope.freq_base", 10000.0)},
     }

@@ -39,6 +39,7 @@ def _names(parts: dict[str, str], norm: str, linear: tuple[str, str]) -> Names:
 
 def _sizes(fields: ProjectorFields) -> dict[str, Any]:
     vision = fields.vision
+    fields.head_size(4)  # by row and by column, in pairs
     return {
         "depth": fields.num_layers,
         "num_heads": vision.size("num_heads"),

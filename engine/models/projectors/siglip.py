@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from engine.models.projectors.described import MOST_SIDE, Described, Form, Names, ProjectorFields, Source, plain
+from engine.models.projectors.described import MOST_SIDE_TILES, Described, Form, Names, ProjectorFields, Source, plain
 
 SCALE_OF_GEMMA, SCALE_OF_IDEFICS = 4, 2
 """Patches of a side that become one vector, where the file does not say."""
 TILES_OF_IDEFICS = 4
 """Of the longer side of an image, where the file does not say: 2048 pixels in tiles of 512."""
 LLAVA_TOKEN = "<image>"
+MOST_SHAPES = 64
+"""Of tiles."""
 NEWLINES = ("v.image_newline", "model.image_newline")
 
 
@@ -94,9 +96,11 @@ def _with_tiles(fields: ProjectorFields, described: Described, pinpoints: Any) -
     merge = vision.get("mm_patch_merge_type")
     if merge not in (None, "spatial_unpad"):
         raise vision.wrong("mm_patch_merge_type", "spatial_unpad", merge)
-    is_list = isinstance(pinpoints, list) and pinpoints and len(pinpoints) % 2 == 0
-    if not is_list or not all(type(side) is int and 0 < side <= MOST_SIDE for side in pinpoints):
-        raise vision.wrong("image_grid_pinpoints", f"pairs of integers from 1 to {MOST_SIDE}", pinpoints)
+    most = MOST_SIDE_TILES * fields.image_size
+    is_list = isinstance(pinpoints, list) and 2 <= len(pinpoints) <= 2 * MOST_SHAPES and len(pinpoints) % 2 == 0
+    if not is_list or not all(type(side) is int and 0 < side <= most for side in pinpoints):
+        expected = f"1 to {MOST_SHAPES} pairs of integers from 1 to {most}"
+        raise vision.wrong("image_grid_pinpoints", expected, pinpoints)
     grid = [pinpoints[place : place + 2] for place in range(0, len(pinpoints), 2)]
     return replace(
         described,
@@ -120,7 +124,7 @@ def describe_idefics3(fields: ProjectorFields) -> Described:
         "text_config": fields.text_config("llama"),
         "scale_factor": scale,
     }
-    longest = vision.size("preproc_image_size", TILES_OF_IDEFICS * size, most=TILES_OF_IDEFICS * MOST_SIDE)
+    longest = vision.size("preproc_image_size", TILES_OF_IDEFICS * size, most=MOST_SIDE_TILES * size)
     options = {
         "size": {"longest_edge": longest},
         "max_image_size": {"longest_edge": size},

@@ -69,3 +69,21 @@ def test_garbage_that_is_collected_while_others_come_is_released():
         in_a_circle()
     gc.collect()
     assert held.num_bytes == 0
+
+
+def test_what_is_released_while_a_request_is_counted_stays_released():
+    first = media(30)
+
+    class Bound(int):
+        """A bound that has the first request end at the time of the comparison, as collecting garbage may."""
+
+        def __sub__(self, other):
+            nonlocal first
+            first = None
+            return int(self) - other
+
+    held = HeldInputs(Bound(100))
+    held.hold(first, "one")
+    second = media(20)
+    held.hold(second, "two")
+    assert held.num_bytes == 20
