@@ -144,7 +144,7 @@ class FilePartReader:
         place = f"{path}.file_url"
         self._num_remote += 1
         if not isinstance(url, str) or not REMOTE.match(url):
-            message = f"must be an address that begins with https://, got {echo(url)}; send the content as file_data"
+            message = f"must be an address that begins with https://, got {echo(url)}; or send the file in base64"
             self._problems.refuse(place, message, "invalid_value" if isinstance(url, str) else "invalid_type")
         elif (found := self._files.get(url)) is None:
             most = settings.LIGHTCONE_MEDIA_LIMITS.max_media_items

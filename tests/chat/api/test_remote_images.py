@@ -196,7 +196,7 @@ async def test_a_file_by_address_is_fetched_and_has_the_name_of_its_path(fetcher
     [
         (file("https://a/bad"), ".file_url", "invalid_media", "could not be fetched"),
         (file("ftp://a/b"), ".file_url", "invalid_value", "begins with https://"),
-        (file("data:application/pdf;base64,AAAA"), ".file_url", "invalid_value", "as file_data"),
+        (file("data:application/pdf;base64,AAAA"), ".file_url", "invalid_value", "or send the file in base64"),
         (file(5), ".file_url", "invalid_type", "begins with https://"),
         (file("https://a/b", file_data="AAAA"), "", "invalid_value", "one of file_data, file_id, file_url"),
         (file("https://a/b", file_id="file-1"), "", "invalid_value", "one of file_data, file_id, file_url"),
