@@ -32,8 +32,6 @@ PLAIN_ENCODINGS = (1, 3)
 """Whole numbers and floats, not compressed."""
 SOUND_TOKENS, SPOKEN_TOKENS, MOST_SPOKEN_TOKENS, WINDOW_S = 50, 4, 15, 30
 """Tokens of a second of sound, of what is usually said in it, and the most that a model writes for it."""
-DATA = "data"
-"""What a part has that the worker gets."""
 VIDEO_TOKENS, MOST_VIDEO_TOKENS = 4096, 20_000
 """Of a video: 16,056 of the patches that one has at most (engine/media/qwen_videos.py), and times between."""
 HEARD_TOKENS, WINDOW_TOKENS = 25, 375
@@ -42,7 +40,7 @@ MOST_VECTORS = 4096
 """Of a sound, where they are sent."""
 DATA = "data"
 """What a part has that the worker gets."""
-SOUNDS = {"input_audio": "data", "audio_url": "url", "audio": DATA}
+SOUNDS = {"input_audio": DATA, "audio_url": "url", "audio": DATA}
 """The parts that are sound, and what holds its base64."""
 MEDIA_TOKENS = {
     "image_url": (IMAGE_TOKENS, MOST_IMAGE_TOKENS),
@@ -55,9 +53,8 @@ MEDIA_TOKENS = {
 """By the type of a part, as it was sent and as the worker gets it."""
 BY_NAME = ("image_url", "image_embeds", "video_url", "audio_embeds", "input_audio", "audio_url")
 """The media of parts that have no type."""
-PDF = b"%PDF"
-PACKED = (b"PK", PDF)
-"""How files begin whose texts may have more bytes than they have."""
+PDF, PACKED = b"%PDF", b"PK"
+"""How files begin whose texts may have more bytes than they have, and of the first pages that are images."""
 
 
 def request_cost(request: GenerationRequest, messages: Sequence[Any], *, context: int | None = None) -> Cost:

@@ -123,9 +123,9 @@ class MediaFetcher:
         if url.split(":", 1)[0].lower() not in ("http", "https"):
             raise media_refused(param, "must be a data URL with base64, or an address that begins with https://")
         if not is_remote_allowed():
-            raise media_refused(param, "must be a data URL with base64: this server fetches no remote media")
+            raise _not_fetched(request, "this server fetches no remote media")
         if not request.may_fetch:
-            raise media_refused(param, "must be a data URL with base64: this API key may not have media fetched")
+            raise _not_fetched(request, "this API key may not have media fetched")
         try:
             destination = destination_of(url)
         except AddressInside:
@@ -249,6 +249,13 @@ def _check_kind(data: bytes | bytearray, request: MediaRequest) -> None:
 def _is_of_kind(data: bytes | bytearray, kind: MediaKind) -> bool:
     found = media_format(bytes(data[:HEAD_BYTES]))
     return found is not None and kind in found.kinds
+
+
+def _not_fetched(request: MediaRequest, reason: str) -> ApiError:
+    """Return the refusal of an address, with what to send: fields of files take addresses alone."""
+    if request.kind == MediaKind.DOCUMENT:
+        return media_refused(request.param, f"cannot be used: {reason}; send the file in base64")
+    return media_refused(request.param, f"must be a data URL with base64: {reason}")
 
 
 def _not_of_kind(request: MediaRequest) -> ApiError:

@@ -11,13 +11,12 @@ from django.utils.module_loading import import_string
 
 from chat.access.keys import Caller
 from chat.api.request.file_parts import AttachedFiles, file_ids
+from chat.generation.kept_media import CONTENTS
 from engine.api import Json, Message
 
 SOURCE = "chat.batches.attached.files_fetch"
 """By name, as the room of files is built on this one."""
 NOT_KEPT = ""
-HELD_IN = {"file": "file", "image": "data", "video": "data"}
-"""The kinds of parts that hold contents, and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,6 @@ def _without_data(message: Message) -> Message:
 
 def _part_without_data(part: Json) -> Json:
     kind = part.get("type") if isinstance(part, dict) else None
-    if isinstance(part, dict) and kind in HELD_IN:
-        return {**part, HELD_IN[kind]: NOT_KEPT}
+    if isinstance(part, dict) and kind in CONTENTS:
+        return {**part, CONTENTS[kind]: NOT_KEPT}
     return part

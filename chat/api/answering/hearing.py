@@ -21,7 +21,7 @@ from chat.access.keys import Caller
 from chat.api.answering.images import media_fetcher
 from chat.api.request.audio_parts import AUDIO, AUDIO_URL, INPUT_AUDIO
 from chat.api.request.fields import echo
-from chat.api.request.image_parts import BYTES_OF_BASE64, DATA_URL, ECHO_CHARS, HEAD_CHARS, REMOTE
+from chat.api.request.image_parts import BYTES_OF_BASE64, DATA_URL, ECHO_CHARS, HEAD_CHARS, REMOTE, part_type
 from chat.api.request.parsed import DeliveryOptions, GenerationParams, ParsedRequest
 from chat.catalog.named_models import modalities_live, model_transcriber
 from chat.catalog.services import ModelEntry
@@ -145,7 +145,7 @@ def _sounds(messages: Sequence[Any]) -> Iterator[tuple[int, int, str, dict[str, 
         content = message.get("content") if isinstance(message, dict) else None
         for place, part in enumerate(content if isinstance(content, list) else ()):
             if isinstance(part, dict):
-                kind = part.get("type") or next((word for word in (INPUT_AUDIO, AUDIO_URL) if word in part), None)
+                kind = part_type(part)
                 if kind in (INPUT_AUDIO, AUDIO_URL):
                     yield index, place, kind, part
 

@@ -61,6 +61,8 @@ logger = logging.getLogger(__name__)
 MODEL_HEADER, FALLBACK_HEADER = "X-Lightcone-Model", "X-Lightcone-Fallback"
 AWAY_CODES = frozenset({"model_unloaded", "model_load_failed", "overloaded"})
 """Of errors for which another model may answer."""
+UNFIT_CODE = "unsupported_parameter"
+"""Of a fallback that does not take what the request has, such as its images."""
 T = TypeVar("T")
 P = TypeVar("P", bound=ParsedRequest)
 
@@ -187,22 +189,28 @@ async def run_start(
     """Start the run of an accepted request. Raises ApiError; then nothing was started.
 
     `detach` returns what becomes of the run once its reader has left; by default the run ends. A model that has no
-    worker, or a full queue, is replaced by its fallback, which the reader's headers say. `by_model`: the one that
-    answers, and no other.
+    worker, or a full queue, is replaced by its fallback, which the reader's headers say. One that does not take what
+    the request has is passed over. `by_model`: the one that answers, and no other.
     """
     if by_model is not None:
         return await _run_start(accepted, by_model, detach)
     model = await model_asked(accepted.parsed.model, accepted.parsed.model_names, accepted.caller)
     asked, reasons, tried = model.full_name, [], set[str]()
+    away: ApiError | None = None
     while True:
         try:
             run = await _run_start(accepted, model, detach)
             break
         except ApiError as error:
             tried.add(model.full_name)
-            another = await model_fallback(model, accepted.caller) if error.code in AWAY_CODES else None
+            is_unfit = away is not None and error.code == UNFIT_CODE
+            goes_on = is_unfit or error.code in AWAY_CODES
+            another = await model_fallback(model, accepted.caller) if goes_on else None
             if another is None or another.full_name in tried:
+                if away is not None and is_unfit:
+                    raise away from error
                 raise
+            away = away or error
             reasons.append(f"{model.full_name} {error.code}")
             model = another
     run.reader.headers |= _model_headers(model, asked, reasons)

@@ -145,8 +145,12 @@ class ConversationReader:
                 self._problems.refuse(f"{path}.data", f"must be the image in base64, got {echo(data)}")
             else:
                 return [{"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{data}"}}]
-        elif kind == "url" and isinstance(source.get("url"), str):
-            return [{"type": "image_url", "image_url": {"url": source["url"]}}]
+        elif kind == "url":
+            url = source.get("url")
+            if isinstance(url, str) and url:
+                return [{"type": "image_url", "image_url": {"url": url}}]
+            code = "invalid_value" if url == "" else "invalid_type"
+            self._problems.refuse(f"{path}.url", f"must be the address of an image, got {echo(url)}", code)
         elif isinstance(source, dict):
             self._problems.refuse(f"{path}.type", f"must be base64 or url, got {echo(kind)}")
         else:

@@ -14,7 +14,7 @@ from django.conf import settings
 from chat.api.request.fields import echo
 from chat.api.request.image_parts import DETAILS, MAX_NAMES, REMOTE
 from chat.errors import Problems
-from engine.api import Json
+from engine.api import MAX_FILES, Json
 
 SOURCES = ("file_data", "file_id", "file_url")
 BYTES_OF_BASE64 = 3 / 4
@@ -51,12 +51,15 @@ def _file_parts(messages: Sequence[Any]) -> Iterator[dict[str, Any]]:
 
 
 def file_urls(messages: Sequence[Any]) -> Iterator[str]:
-    """Yield the address of each file part that has one."""
+    """Yield the address of each file part that has one, and no content in another way."""
     for part in _file_parts(messages):
         file = part.get("file")
-        url = file.get("file_url") if isinstance(file, dict) else None
-        if isinstance(url, str):
-            yield url
+        if isinstance(file, dict) and isinstance(file.get("file_url"), str) and _num_sources(file) == 1:
+            yield file["file_url"]
+
+
+def _num_sources(file: dict[str, Any]) -> int:
+    return sum(file.get(key) is not None for key in SOURCES)
 
 
 def file_ids(messages: Sequence[Any], max_parts: int) -> Iterator[str]:
@@ -83,6 +86,7 @@ class FilePartReader:
         self._problems = problems
         self._files = files
         self._seeing: list[Json] = list(seeing[:MAX_NAMES])
+        self._num_remote = 0
 
     def read(self, file: Any, path: str) -> list[Json]:
         """Return the part for the worker, with the path for its errors; nothing after a problem."""
@@ -100,7 +104,7 @@ class FilePartReader:
             self._problems.refuse(path, message)
         elif detail not in (None, *DETAILS):
             self._problems.refuse(f"{path}.detail", f"must be one of {', '.join(DETAILS)}, got {echo(detail)}")
-        elif sum(file.get(key) is not None for key in SOURCES) > 1:
+        elif _num_sources(file) > 1:
             self._problems.refuse(path, f"must have one of {', '.join(SOURCES)}; leave the others out")
         elif file_id is not None:
             return self._named(file_id, name, detail, path)
@@ -136,16 +140,19 @@ class FilePartReader:
         return []
 
     def _remote(self, url: Any, name: str | None, detail: str | None, path: str) -> list[Json]:
-        """Return the part of a file that has been fetched."""
+        """Return the part of a file that has been fetched. Each part has a copy of it on its way to the worker."""
         place = f"{path}.file_url"
+        self._num_remote += 1
         if not isinstance(url, str) or not REMOTE.match(url):
-            message = f"must be an address that begins with https://, got {echo(url)}; send the content as file_data"
+            message = f"must be an address that begins with https://, got {echo(url)}; or send the file in base64"
             self._problems.refuse(place, message, "invalid_value" if isinstance(url, str) else "invalid_type")
         elif (found := self._files.get(url)) is None:
             most = settings.LIGHTCONE_MEDIA_LIMITS.max_media_items
             self._problems.refuse(place, f"is one address of a file more than the limit of {most} in a request")
         elif found.problem:
             self._problems.refuse(place, found.problem, found.code)
+        elif self._num_remote > MAX_FILES:
+            self._problems.refuse(place, f"is one of more than {MAX_FILES} files; send fewer in one request")
         else:
             return [self._part(found.file_data, name or found.filename or None, detail, path)]
         return []

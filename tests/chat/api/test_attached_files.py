@@ -10,6 +10,7 @@ from channels.db import database_sync_to_async
 from django.utils import timezone
 
 from chat.api import completions
+from chat.api.answering.attached import attachments_forgotten
 from chat.batches import attached
 from chat.batches.attached import FileRoom
 from chat.batches.files import FileAbout
@@ -84,6 +85,15 @@ async def test_files_count_until_the_answer_and_their_bytes_go_with_the_start(ap
     await asked(api, part(file_id=await kept()))
     assert (counted, attached.room.num_bytes) == ([9], 0)
     assert base64.b64encode(b"kept text").decode() not in str(runs[0].generation)
+
+
+@pytest.mark.parametrize("kind", ["image", "video", "audio", "file"])
+def test_a_run_that_was_started_holds_no_contents(kind):
+    held = {"file": {"file_data": "SGVsbG8="}} if kind == "file" else {"data": "SGVsbG8="}
+    messages = ({"role": "user", "content": [{"type": kind, "param": "p", **held}]}, {"role": "user", "content": "Hi"})
+    forgotten = attachments_forgotten(messages)
+    assert "SGVsbG8=" not in str(forgotten)
+    assert forgotten[0]["content"][0]["type"] == kind
 
 
 async def test_files_of_a_request_that_is_refused_count_no_longer(api, scripted, projects):

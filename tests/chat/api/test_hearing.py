@@ -113,6 +113,20 @@ async def test_a_model_that_hears_by_itself_gets_the_sound_in_spite_of_its_trans
     assert "transcription" not in response.json()["usage"]
 
 
+@pytest.mark.parametrize(
+    ("part", "param"),
+    [
+        ({"type": "", "input_audio": SOUND}, "messages.0.content.1"),
+        ({"image_url": "data:image/png;base64,AAAA", "input_audio": SOUND}, "messages.0.content.1.image_url"),
+    ],
+    ids=str,
+)
+async def test_a_part_is_sound_where_a_model_that_hears_would_take_it_for_such(api, hears, part, param):
+    response = await ask(api, part)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+    assert not hears.requests, "nothing is written down for a request that is refused"
+
+
 async def test_without_a_transcriber_sound_is_refused(api, scripted):
     response = await ask(api, AUDIO)
     assert response.status_code == 400

@@ -64,6 +64,18 @@ async def test_without_a_fallback_or_for_faults_of_the_request_nothing_is_replac
     assert {request.model for request in scripted.requests} == {MODEL.name}
 
 
+async def test_a_fallback_that_does_not_take_the_media_leaves_the_answer_to_the_model_that_is_away(
+    api, scripted, names, monkeypatch
+) -> None:
+    names[MODEL.name] = replace(MODEL, fallback="spare", modalities=("image",))
+    fail_once(monkeypatch, ErrorCode.OVERLOADED, MODEL.name)
+    monkeypatch.setattr("chat.api.answering.pipeline.completion_start", scripted.start)
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    response = await post(api, messages=[{"role": "user", "content": [image]}])
+    assert response.status_code == 503
+    assert response.json()["error"]["message"] == f"{MODEL.name} is away."
+
+
 async def test_an_answer_by_a_weighted_alias_names_its_model(api, scripted, names) -> None:
     names["canary"] = replace(SPARE, alias="canary")
     scripted.script = list(HELLO)

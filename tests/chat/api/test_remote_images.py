@@ -14,6 +14,7 @@ from chat.errors import ApiError
 from chat.media.data_urls import Media, MediaBudget
 from chat.media.errors import media_refused
 from chat.relay.state.workers import ModelCondition
+from engine.api import MAX_FILES
 from engine.api.media import MediaKind, MediaLimits
 
 SEEING = ModelEntry("seeing", "me", 0, modalities=("image",))
@@ -195,7 +196,7 @@ async def test_a_file_by_address_is_fetched_and_has_the_name_of_its_path(fetcher
     [
         (file("https://a/bad"), ".file_url", "invalid_media", "could not be fetched"),
         (file("ftp://a/b"), ".file_url", "invalid_value", "begins with https://"),
-        (file("data:application/pdf;base64,AAAA"), ".file_url", "invalid_value", "as file_data"),
+        (file("data:application/pdf;base64,AAAA"), ".file_url", "invalid_value", "or send the file in base64"),
         (file(5), ".file_url", "invalid_type", "begins with https://"),
         (file("https://a/b", file_data="AAAA"), "", "invalid_value", "one of file_data, file_id, file_url"),
         (file("https://a/b", file_id="file-1"), "", "invalid_value", "one of file_data, file_id, file_url"),
@@ -213,6 +214,19 @@ async def test_no_more_files_are_fetched_than_a_request_may_have(fetcher):
         await files_walked(*[file(f"https://a/{number}") for number in range(30)])
     assert len(fetcher.asked) == MediaLimits().max_media_items
     assert "limit of 8" in caught.value.message
+
+
+async def test_an_address_that_is_named_too_often_is_refused_before_its_file_is_copied(fetcher):
+    assert len(await files_walked(*[file("https://a/1")] * MAX_FILES)) == MAX_FILES
+    with pytest.raises(ApiError) as caught:
+        await files_walked(*[file("https://a/1")] * (MAX_FILES + 1))
+    assert caught.value.param == f"messages.0.content.{MAX_FILES}.file.file_url"
+    assert f"is one of more than {MAX_FILES} files; send fewer in one request" in caught.value.message
+
+
+async def test_a_file_with_another_source_beside_its_address_is_not_fetched(fetcher):
+    await images.files_fetched(user(file("https://a/1", file_id="file-1")), SomeCaller(), MediaBudget(MediaLimits()))
+    assert fetcher.asked == []
 
 
 async def test_a_file_that_is_too_large_is_refused(fetcher, settings):

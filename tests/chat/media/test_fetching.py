@@ -167,7 +167,10 @@ async def test_nothing_is_fetched_unless_operator_and_key_allow_it(
     url = server.url("/cat.png")
     assert "this API key may not" in await refused(fetcher, url, replace(IMAGE, may_fetch=False))
     settings.LIGHTCONE_MEDIA_DOMAINS = []
-    assert "fetches no remote media" in await refused(fetcher, url)
+    assert "must be a data URL with base64: this server fetches no remote media" in await refused(fetcher, url)
+    document = replace(IMAGE, kind=MediaKind.DOCUMENT)  # its field takes no data URL
+    message = "cannot be used: this server fetches no remote media; send the file in base64"
+    assert (await refused(fetcher, url, document)).endswith(message)
     assert not server.asked
 
 

@@ -108,6 +108,8 @@ FIELDS = [
     (turn(IMAGE), UNSUPPORTED, "messages.1.content.0.source"),
     (turn({"type": "image"}), TYPE, "messages.1.content.0.source"),
     (turn({"type": "image", "source": {"type": "file"}}), INVALID, "messages.1.content.0.source.type"),
+    (turn({"type": "image", "source": {"type": "url", "url": 5}}), TYPE, "messages.1.content.0.source.url"),
+    (turn({"type": "image", "source": {"type": "url", "url": ""}}), INVALID, "messages.1.content.0.source.url"),
     (turn(image(media_type="image/tiff")), INVALID, "messages.1.content.0.source.media_type"),
     (turn(image(data="")), INVALID, "messages.1.content.0.source.data"),
     (turn({"type": "web_search_tool_result"}), UNSUPPORTED, "messages.1.content.0"),
