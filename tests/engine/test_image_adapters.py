@@ -52,7 +52,7 @@ def last_payload(engine, **request):
     return engine.events_to_end("run")["run"][-1].payload
 
 
-def test_an_adapter_of_ones_own_changes_text_and_is_refused_beside_images(served, written, tmp_path):
+def test_an_adapter_of_its_own_name_changes_text_and_is_refused_beside_images(served, written, tmp_path):
     config, tensors = adapter_of(written[0].model, seed=9, modules=PHI_MODULES)
     tensors = {name: tensor for name, tensor in tensors.items() if "model.layers." in name}
     served.engine.add_adapter("own", write_adapter(tmp_path / "own", config, tensors))
