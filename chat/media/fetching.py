@@ -49,12 +49,16 @@ FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutEx
 
 @dataclass(frozen=True, slots=True)
 class MediaRequest:
-    """Who asks for an item. `param`: its field. `may_fetch`: the key has the right to fetch remote media."""
+    """Who asks for an item. `param`: its field. `may_fetch`: the key has the right to fetch remote media.
+
+    `may_keep`: the project lets things be stored.
+    """
 
     kind: MediaKind
     param: str
     tenant: str
     may_fetch: bool
+    may_keep: bool = True
 
 
 class _Failed(Exception):
@@ -159,6 +163,8 @@ class MediaFetcher:
             yield
 
     async def _cached(self, destination: Destination, request: MediaRequest, budget: MediaBudget) -> Kept:
+        if not request.may_keep:
+            return await self._fetched(destination, request, budget, None)
         kept = await asyncio.to_thread(self._cache.get, request.tenant, destination.url)
         if kept is not None and not _is_of_kind(kept.data, request.kind):
             kept = None

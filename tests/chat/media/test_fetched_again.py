@@ -34,6 +34,14 @@ async def test_what_has_not_changed_is_not_sent_again(server: FileServer, fetche
     assert server.asked[-1].headers["if-none-match"] == '"v2"'
 
 
+async def test_nothing_is_kept_for_a_project_that_stores_nothing(server, fetcher, cache) -> None:
+    server.answers["/x"] = answer(PNG, etag='"v1"')
+    for _ in range(2):
+        assert await fetched(fetcher, server.url("/x"), replace(IMAGE, may_keep=False)) == PNG
+    assert "if-none-match" not in server.asked[-1].headers
+    assert cache.get(IMAGE.tenant, server.url("/x")) is None
+
+
 async def test_the_cache_is_of_one_tenant_and_counts_to_the_request(server: FileServer, fetcher: MediaFetcher) -> None:
     server.answers["/x"] = answer(PNG, etag='"v1"')
     await fetched(fetcher, server.url("/x"))
