@@ -13,7 +13,15 @@ from tests.chat.media.fetched import IMAGE, PARAM, PNG, fetched, refused
 from tests.chat.media.server import FileServer, answer
 
 
-@pytest.mark.parametrize(("headers", "may_be_kept"), [({}, True), ({"cache_control": "max-age=9, no-store"}, False)])
+@pytest.mark.parametrize(
+    ("headers", "may_be_kept"),
+    [
+        ({}, True),
+        ({"cache_control": "max-age=9, no-store"}, False),
+        ({"cache_control": "private", "Cache_Control": "no-store"}, False),
+        ({"cache_control": "no-store, x=\xe4"}, False),
+    ],
+)
 async def test_whether_a_file_may_be_kept_is_said(server, fetcher, headers, may_be_kept) -> None:
     server.answers["/x"] = answer(PNG, **headers)
     assert (await fetcher.fetch(server.url("/x"), IMAGE, fetcher.budget())).may_be_kept == may_be_kept
