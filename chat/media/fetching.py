@@ -49,12 +49,16 @@ FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutEx
 
 @dataclass(frozen=True, slots=True)
 class MediaRequest:
-    """Who asks for an item. `param`: its field. `may_fetch`: the key has the right to fetch remote media."""
+    """Who asks for an item. `param`: its field. `may_fetch`: the key has the right to fetch remote media.
+
+    `may_keep`: the project lets things be stored.
+    """
 
     kind: MediaKind
     param: str
     tenant: str
     may_fetch: bool
+    may_keep: bool = True
 
 
 class _Failed(Exception):
@@ -159,6 +163,8 @@ class MediaFetcher:
             yield
 
     async def _cached(self, destination: Destination, request: MediaRequest, budget: MediaBudget) -> Kept:
+        if not request.may_keep:
+            return await self._fetched(destination, request, budget, None)
         kept = await asyncio.to_thread(self._cache.get, request.tenant, destination.url)
         if kept is not None and not _is_of_kind(kept.data, request.kind):
             kept = None
@@ -182,7 +188,7 @@ class MediaFetcher:
                     return kept
                 elif answer.status == 200:
                     data = await _body(answer, request, budget)
-                    is_stored = "no-store" not in _header(answer, b"cache-control").lower()
+                    is_stored = not _forbids_keeping(answer)
                     names = (_header(answer, b"etag"), _header(answer, b"last-modified"))
                     return Kept(destination.url, *(names if is_stored else ("", "")), data, may_be_kept=is_stored)
                 else:
@@ -267,6 +273,11 @@ def _header(answer: httpcore2.Response, name: bytes) -> str:
     """Return a header, or "" if it is missing, comes twice, or has other characters than printable ASCII."""
     found = [value.decode("latin-1").strip() for key, value in answer.headers if key.lower() == name]
     return found[0] if len(found) == 1 and found[0].isascii() and found[0].isprintable() else ""
+
+
+def _forbids_keeping(answer: httpcore2.Response) -> bool:
+    """Return True if a server says `no-store`, in one of several lines too."""
+    return any(key.lower() == b"cache-control" and b"no-store" in value.lower() for key, value in answer.headers)
 
 
 def _shown(error: Exception) -> str:

@@ -125,7 +125,8 @@ async def _data(sound: Any, kind: str, path: str, caller: Caller, budget: MediaB
         raise ApiError(code, f"{path} must be an object with {name}, the sound in base64", path)
     limits = settings.LIGHTCONE_MEDIA_LIMITS
     if kind == AUDIO_URL and REMOTE.match(value):
-        asked = MediaRequest(MediaKind.AUDIO, f"{path}.url", caller.tenant, caller.has_right(str(Right.MEDIA_FETCH)))
+        may_fetch, may_keep = caller.has_right(str(Right.MEDIA_FETCH)), not caller.stores_nothing
+        asked = MediaRequest(MediaKind.AUDIO, f"{path}.url", caller.tenant, may_fetch, may_keep)
         return base64.b64encode((await media_fetcher().fetch(value, asked, budget)).data).decode("ascii")
     head = DATA_URL.match(value[:HEAD_CHARS])
     if kind == AUDIO_URL and head is None:

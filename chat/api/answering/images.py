@@ -116,10 +116,11 @@ async def _fetched(
     """Return the remote items of one kind, or why there is none, by their addresses; and those that may not be kept."""
     remote = [url for url in urls if isinstance(url, str) and REMOTE.match(url)]
     fetcher, may_fetch = media_fetcher(), bool(remote) and caller.has_right(str(Right.MEDIA_FETCH))
+    asked = MediaRequest(kind, "", caller.tenant, may_fetch, may_keep=not caller.stores_nothing)
 
     async def fetched(url: str) -> bytes | ApiError:
         try:
-            found = await fetcher.fetch(url, MediaRequest(kind, "", caller.tenant, may_fetch), budget)
+            found = await fetcher.fetch(url, asked, budget)
             if not found.may_be_kept:
                 unkept.add(url)
             return found.data

@@ -39,6 +39,7 @@ class CountingFetcher:
     def __init__(self):
         self.asked = []
         self.kinds = []
+        self.kept = []
 
     def budget(self):
         return MediaBudget(self.limits)
@@ -46,6 +47,7 @@ class CountingFetcher:
     async def fetch(self, url, request, budget):
         self.asked.append((url, request.may_fetch, request.tenant))
         self.kinds.append(request.kind)
+        self.kept.append(request.may_keep)
         if "bad" in url:
             raise media_refused(request.param, "could not be fetched: send the data")
         return Media(request.kind, (url.encode(),))
@@ -106,6 +108,13 @@ async def test_what_could_not_be_fetched_is_said_at_its_place(fetcher):
 async def test_a_key_without_the_right_is_named_to_the_fetcher(fetcher):
     await images.image_rules(user(image("https://a/1")), SEEING, replace(SomeCaller(), rights=()))
     assert fetcher.asked == [("https://a/1", False, "1")]
+
+
+async def test_nothing_is_kept_of_a_project_that_stores_nothing(fetcher):
+    for caller in (SomeCaller(), SomeCaller(stores_nothing=True)):
+        await images.image_rules(user(image("https://a/1")), SEEING, caller)
+        await images.files_fetched(user(file("https://a/2")), caller, fetcher.budget())
+    assert fetcher.kept == [True, True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,15 @@ from tests.chat.media.fetched import IMAGE, PARAM, PNG, fetched, refused
 from tests.chat.media.server import FileServer, answer
 
 
-@pytest.mark.parametrize(("headers", "may_be_kept"), [({}, True), ({"cache_control": "max-age=9, no-store"}, False)])
+@pytest.mark.parametrize(
+    ("headers", "may_be_kept"),
+    [
+        ({}, True),
+        ({"cache_control": "max-age=9, no-store"}, False),
+        ({"cache_control": "private", "Cache_Control": "no-store"}, False),
+        ({"cache_control": "no-store, x=\xe4"}, False),
+    ],
+)
 async def test_whether_a_file_may_be_kept_is_said(server, fetcher, headers, may_be_kept) -> None:
     server.answers["/x"] = answer(PNG, **headers)
     assert (await fetcher.fetch(server.url("/x"), IMAGE, fetcher.budget())).may_be_kept == may_be_kept
@@ -32,6 +40,14 @@ async def test_what_has_not_changed_is_not_sent_again(server: FileServer, fetche
     server.answers["/x"] = answer(status="304 Not Modified")
     assert await fetched(fetcher, url) == PNG + b"new"
     assert server.asked[-1].headers["if-none-match"] == '"v2"'
+
+
+async def test_nothing_is_kept_for_a_project_that_stores_nothing(server, fetcher, cache) -> None:
+    server.answers["/x"] = answer(PNG, etag='"v1"')
+    for _ in range(2):
+        assert await fetched(fetcher, server.url("/x"), replace(IMAGE, may_keep=False)) == PNG
+    assert "if-none-match" not in server.asked[-1].headers
+    assert cache.get(IMAGE.tenant, server.url("/x")) is None
 
 
 async def test_the_cache_is_of_one_tenant_and_counts_to_the_request(server: FileServer, fetcher: MediaFetcher) -> None:
