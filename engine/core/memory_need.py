@@ -27,6 +27,7 @@ from engine.execution.device import check_device
 from engine.execution.encoder_memory import encoder_bytes
 from engine.execution.encoder_runner import MAX_STEP_TOKENS
 from engine.execution.kv_cache import CacheSize, bytes_per_block, free_memory, size_cache, step_bytes
+from engine.execution.media import CACHE_BYTES
 from engine.execution.step_sizes import cache_groups, most_prefill_only_tokens
 from engine.gguf_pair import find_projector, text_file
 from engine.inputs.sound import MAX_HELD_BYTES
@@ -76,16 +77,17 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
     scheme = WeightScheme(config.weights, device, config.batch_invariant)
     checkpoint, model, _ = open_checkpoint(config.model_path)
     weights = checkpoint.held_bytes(scheme)
+    base, kept_vectors = (base + TRANSFORMERS_BYTES, CACHE_BYTES) if purpose.modalities else (base, 0)
     if purpose.modalities and isinstance(checkpoint, FileCheckpoint):
         weights += _encoder_weights(config, checkpoint) * media_dtype(config).itemsize
     if purpose.image_adapter is not None:
         weights += adapter_weights(purpose.image_adapter) * adapter_dtype(config).itemsize
     media = encoder_bytes(config, media_dtype(config))
-    base += TRANSFORMERS_BYTES * (media > 0)
     groups = cache_groups(model, config, device)
     block_bytes = bytes_per_block(groups, cache_dtype(config.weights, config.kv_cache, device))
     is_cpu = device.type == "cpu"
     scratch = step_bytes(model, num_tokens=most_prefill_only_tokens(config, device), dtype=scheme.activation_dtype)
+    logits = config.max_num_seqs * model.vocab_size * LOGIT_BYTES
     taken = weights + (base if is_cpu else scratch + media)
     free = max(0, (memory_bytes or free_memory(device)) - taken)
     size = _cache_size(config, groups, block_bytes, model.max_position, free, is_cpu)
@@ -94,7 +96,7 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
         mapped_bytes=0,
         cache_bytes=size.num_blocks * block_bytes,
         cache_bytes_per_token=-(-block_bytes * groups.count // config.block_size),
-        scratch_bytes=scratch + config.max_num_seqs * model.vocab_size * LOGIT_BYTES + KEPT_BYTES * is_cpu,
+        scratch_bytes=scratch + kept_vectors + logits + KEPT_BYTES * is_cpu,
         media_bytes=media,
         base_bytes=base,
         context=size.max_model_len,
@@ -104,7 +106,7 @@ def memory_need(config: EngineConfig, memory_bytes: int = 0) -> MemoryNeed:
 
 
 def _encoder_weights(config: EngineConfig, checkpoint: FileCheckpoint) -> int:
-    """Return the numbers of what makes inputs of a model out of images."""
+    """Return the numbers of what makes inputs of a model out of media."""
     projector = find_projector(text_file(config.model_path), config.projector)
     return checkpoint.num_other_weights if projector is None else sum(map(prod, projector.shapes.values()))
 

@@ -7,7 +7,6 @@ patches hold something. What is outside of it has no token.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -19,6 +18,8 @@ from PIL import Image
 from torch.nn import functional
 
 from engine.media.options import Form
+from engine.models.fields import Fields
+from engine.tokenizers.folder_files import read_object
 
 MOST_SQUARES = "dynamic_hd"
 """What the folder and requests call the bound on squares."""
@@ -26,6 +27,7 @@ DEFAULT_MOST_SQUARES = 36
 LEAST_PIXELS = 10
 """Of a side, once the image has its new size."""
 WHITE = 255
+CHANNELS = 3
 FILES = ("processor_config.json", "preprocessor_config.json")
 
 
@@ -43,12 +45,15 @@ class PhiImages:
 
     @classmethod
     def read(cls, path: Path, config: Any, token: str, most_tokens: int) -> PhiImages:
-        """Read the sizes of a folder. An image gets no more squares than `most_tokens` are enough for, but one."""
-        vision, values = config.vision_config, _values(path)
+        """Read the sizes of a folder. An image gets no more squares than `most_tokens` are enough for, but one.
+
+        Raises ModelLoadError for numbers that are none.
+        """
+        vision, fields = config.vision_config, _fields(path)
         cells = -(-vision.crop_size // vision.patch_size // 2)
         most = (most_tokens - cells * (cells + 1) - 1) // (cells * (cells + 1))
-        most = max(1, min(int(values.get(MOST_SQUARES) or DEFAULT_MOST_SQUARES), most))
-        numbers = {name: tuple(values[f"image_{name}"]) for name in ("mean", "std") if values.get(f"image_{name}")}
+        most = max(1, min(fields.size(MOST_SQUARES, DEFAULT_MOST_SQUARES), most))
+        numbers = {name: _three(fields, f"image_{name}") for name in ("mean", "std") if fields.get(f"image_{name}")}
         return cls(token, vision.crop_size, vision.patch_size, most, **numbers)
 
     @property
@@ -122,12 +127,18 @@ def num_vectors(masks: torch.Tensor, columns: int) -> int:
     return copy.numel() + len(copy) + 1 + int(rows.sum()) + int(rows[:, 0].sum())
 
 
-def _values(path: Path) -> dict[str, Any]:
-    """Return what the folder says of its image processor, in the spelling of any version."""
-    for name in FILES:
-        if (path / name).is_file():
-            values = json.loads((path / name).read_text())
-            own = values.get("image_processor", values)
-            if isinstance(own, dict):
-                return own
-    return {}
+def _fields(path: Path) -> Fields:
+    """Return what the folder says of its image processor, in the spelling of any version. Raises ModelLoadError."""
+    for file in (path / name for name in FILES):
+        values = read_object(file)
+        own = values.get("image_processor", values)
+        if isinstance(own, dict) and own:
+            return Fields(str(file), own, architecture="")
+    return Fields(str(path), {}, architecture="")
+
+
+def _three(fields: Fields, name: str) -> tuple[float, ...]:
+    values = fields.numbers(name)
+    if len(values) != CHANNELS:
+        raise fields.wrong(name, "three positive numbers", values)
+    return values

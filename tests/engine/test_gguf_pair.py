@@ -10,8 +10,9 @@ import torch
 
 from engine.api import ModelLoadError
 from engine.config import EngineConfig
-from engine.core.memory_need import memory_need
+from engine.core.memory_need import TRANSFORMERS_BYTES, memory_need
 from engine.core.model_description import describe
+from engine.execution.media import CACHE_BYTES
 from engine.gguf_pair import Projector, find_projector, text_file
 from engine.loading.inspection import describe_model
 from engine.loading.projector_model import pair_model
@@ -177,6 +178,8 @@ def test_a_projector_counts_to_the_memory_of_its_model(pairs):
     found = memory_need(EngineConfig(pairs["llava"], "m", weights="float32", kv_cache_bytes=4 << 20))
     (tensors,) = (gguf.GGUFReader(pairs["llava"] / "mmproj-text.gguf").tensors,)
     assert found.weights_bytes - without.weights_bytes == sum(int(tensor.n_elements) * 4 for tensor in tensors)
+    assert found.scratch_bytes - without.scratch_bytes == CACHE_BYTES
+    assert found.base_bytes - without.base_bytes == pytest.approx(TRANSFORMERS_BYTES, abs=50 << 20)
 
 
 @pytest.mark.parametrize("family", TEXTS)

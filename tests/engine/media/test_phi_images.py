@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from engine.api import ModelLoadError
 from engine.media.phi_images import PhiImages, grid_of
 from tests.engine.seeing_folders import image_of
 
@@ -49,6 +50,25 @@ def test_an_image_has_no_more_squares_than_its_tokens_may_be(tmp_path):
         images = PhiImages.read(tmp_path, config, "*", most_tokens)
         assert images.most_squares == expected
         assert images.options == {"dynamic_hd": ["integer", 1, expected]}
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("{", "is not JSON"),
+        ('{"dynamic_hd": "many"}', "dynamic_hd must be an integer from 1"),
+        ('{"image_processor": {"dynamic_hd": -1}}', "dynamic_hd must be an integer from 1"),
+        ('{"image_mean": [0.5, 0.5]}', "image_mean must be three positive numbers"),
+        ('{"image_std": [0.5, 0.5, 0]}', "image_std must be a positive number"),
+    ],
+)
+def test_what_a_folder_says_wrongly_of_its_images_is_refused(tmp_path, written, words):
+    config = SimpleNamespace(vision_config=SimpleNamespace(crop_size=448, patch_size=14))
+    (tmp_path / "preprocessor_config.json").write_text(written)
+    with pytest.raises(ModelLoadError) as refused:
+        PhiImages.read(tmp_path, config, "*", 1280)
+    assert str(tmp_path / "preprocessor_config.json") in refused.value.message
+    assert words in refused.value.message
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 36])
