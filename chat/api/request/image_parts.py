@@ -20,7 +20,8 @@ IMAGE_URL, IMAGE_EMBEDS = "image_url", "image_embeds"
 MEDIA_PARTS = (IMAGE_URL, "input_audio", "audio_url", "video_url", IMAGE_EMBEDS, "audio_embeds")
 """The types of parts that hold media. A part without a type has that of the medium in it."""
 BYTES_OF_BASE64 = 3 / 4
-DATA_URL = re.compile(r"data:[^,;]*(?:;[^,;]*)*;base64,", re.IGNORECASE)
+DATA_URL = re.compile(r"data:([^,;]*)(?:;[^,;]*)*;base64,", re.IGNORECASE)
+"""The head of a data: URL with base64; the group is its type."""
 REMOTE = re.compile(r"https?://", re.IGNORECASE)
 HEAD_CHARS = 1024
 """The longest head of a data URL."""

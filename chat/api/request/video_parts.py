@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import re
 from typing import Any
 
 from django.conf import settings
 
 from chat.api.request.fields import echo
 from chat.api.request.image_parts import (
+    DATA_URL,
     ECHO_CHARS,
     HEAD_CHARS,
     MAX_NAMES,
@@ -25,7 +25,6 @@ from engine.api import Json
 VIDEO = "video"
 """The word for videos among the modalities of a model."""
 VIDEO_URL = "video_url"
-DATA_URL = re.compile(r"data:([^,;]*)(?:;[^,;]*)*;base64,", re.IGNORECASE)
 FRAMES_TYPE = "video/jpeg"
 """Of a data URL whose data are frames, with commas between."""
 
