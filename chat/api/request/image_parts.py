@@ -32,7 +32,7 @@ MAX_NAMES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class ImageRules:
+class MediaRules:
     """What becomes of the media of a request."""
 
     is_taken: bool = False
@@ -83,7 +83,7 @@ class ImageRules:
 class ImagePartReader:
     """Reads the images of all messages of one request; counts them and their bytes."""
 
-    def __init__(self, problems: Problems, rules: ImageRules, model: str) -> None:
+    def __init__(self, problems: Problems, rules: MediaRules, model: str) -> None:
         self._problems = problems
         self._rules = rules
         self._model = model

@@ -14,7 +14,7 @@ from chat.api.request.image_parts import (
     HEAD_CHARS,
     MAX_NAMES,
     ImagePartReader,
-    ImageRules,
+    MediaRules,
     image_url,
     is_name,
     refuse_name,
@@ -32,7 +32,7 @@ FRAMES_TYPE = "video/jpeg"
 class VideoPartReader:
     """Reads the videos of all messages of one request; counts them. `images`: which counts the bytes of all media."""
 
-    def __init__(self, problems: Problems, rules: ImageRules, model: str, images: ImagePartReader) -> None:
+    def __init__(self, problems: Problems, rules: MediaRules, model: str, images: ImagePartReader) -> None:
         self._problems = problems
         self._rules = rules
         self._model = model
