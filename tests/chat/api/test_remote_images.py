@@ -196,7 +196,6 @@ async def test_a_file_by_address_is_fetched_and_has_the_name_of_its_path(fetcher
     [
         (file("https://a/bad"), ".file_url", "invalid_media", "could not be fetched"),
         (file("ftp://a/b"), ".file_url", "invalid_value", "begins with https://"),
-        (file("data:application/pdf;base64,AAAA"), ".file_url", "invalid_value", "or send the file in base64"),
         (file(5), ".file_url", "invalid_type", "begins with https://"),
         (file("https://a/b", file_data="AAAA"), "", "invalid_value", "one of file_data, file_id, file_url"),
         (file("https://a/b", file_id="file-1"), "", "invalid_value", "one of file_data, file_id, file_url"),
@@ -207,6 +206,12 @@ async def test_a_file_that_is_not_fetched_is_refused_at_its_place(fetcher, part,
         await files_walked(part)
     assert (caught.value.code, caught.value.param) == (code, f"messages.0.content.0.file{place}")
     assert words in caught.value.message
+
+
+async def test_a_data_url_of_a_file_is_its_content(fetcher):
+    url = "data:application/pdf;base64,AAAA"
+    assert await files_walked(file(url)) == [{"file_data": url, "filename": None}]
+    assert fetcher.asked == []
 
 
 async def test_no_more_files_are_fetched_than_a_request_may_have(fetcher):
