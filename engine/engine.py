@@ -31,7 +31,7 @@ from engine.api.model import ModelKind
 from engine.config import EngineConfig
 from engine.core.link import LinkClosed, ProcessLink
 from engine.core.supervisor import Connect, CoreRestarter, Progress
-from engine.inputs.images import ImageReader
+from engine.inputs.images import MediaReader
 from engine.inputs.limits import ContextLimits
 from engine.inputs.processor import PromptProcessor
 from engine.inputs.rendering import Renderer
@@ -168,8 +168,8 @@ class Engine:
             self._purpose = read_purpose(self._config.model_path, self._config.projector)
             parsing = OutputParsing(tokenizer, self._config.tool_parser, self._config.reasoning_parser)
             self._grammars = AnswerGrammars(self._config.model_path, parsing.tool_format, self._config.structured, work)
-            images = (
-                ImageReader(
+            media = (
+                MediaReader(
                     *(self._config.model_path, work, self._config.media, self._purpose),
                     on_cpu=self._config.device == "cpu",
                     projector=self._config.projector,
@@ -177,7 +177,7 @@ class Engine:
                 if self._purpose.modalities
                 else None
             )
-            processor = self._processor = PromptProcessor(tokenizer, self._renderer, work, self._purpose, images)
+            processor = self._processor = PromptProcessor(tokenizer, self._renderer, work, self._purpose, media)
             if self._purpose.speech is not None:
                 self._sounds = SoundReader(tokenizer, self._purpose.speech, work, self._config.media)
             self._preparer = RequestPreparer(

@@ -43,7 +43,7 @@ MAX_VECTORS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class ImageInput:
+class MediaInput:
     """An image, a video or a sound of a request, ready for the encoder. `tensors` are its inputs; `key` stands for
     content and tenant.
     """
@@ -103,7 +103,7 @@ class PromptMedia:
     """The fields and the widths of vectors that were sent."""
 
 
-class ImageReader:
+class MediaReader:
     """The reader of the media of requests to one model. Thread-safe."""
 
     def __init__(
@@ -159,7 +159,7 @@ class ImageReader:
 
     def read(
         self, messages: list[Message], tenant: str, options: Mapping[str, Any], max_model_len: int
-    ) -> tuple[list[Message], list[ImageInput]]:
+    ) -> tuple[list[Message], list[MediaInput]]:
         """Return the messages with media that hold nothing any more, and what they held, in order.
 
         No more is made of them than the context has room for.
@@ -177,17 +177,17 @@ class ImageReader:
         num_images = kinds.count("image")
         deadline, budget = time.monotonic() + PREPARE_S, DecodedBudget(self._decoder.limits)
         use = _Use(tenant, num_images, deadline, budget, chosen, background, video)
-        emptied, images = [], []
+        emptied, media = [], []
         for message in messages:
             parts: list[Json] = []
             for part in _parts(message):
                 if _is_medium(part):
-                    images.append(self._prepared(part, use))
-                    _check_room(images, max_model_len)
+                    media.append(self._prepared(part, use))
+                    _check_room(media, max_model_len)
                     part = {"type": part["type"]}
                 parts.append(part)
             emptied.append(message | {"content": parts} if parts else message)
-        return emptied, images
+        return emptied, media
 
     @property
     def page_limits(self) -> MediaLimits | None:
@@ -200,7 +200,7 @@ class ImageReader:
             if opened is not None:
                 opened.close()
 
-    def _prepared(self, part: Any, use: _Use) -> ImageInput:
+    def _prepared(self, part: Any, use: _Use) -> MediaInput:
         kind, param = part["type"], part.get("param") or "messages"
         if part.get("is_vectors") is True:
             return self._given(part["data"], self._forms[kind], param, use.tenant)
@@ -214,7 +214,7 @@ class ImageReader:
         use.budget.take(image.pixels.nbytes, param)
         return self._made(PREPARE, image.pixels, image.content_hash, self._forms["image"], use, param)
 
-    def _given(self, data: str, form: MediaForm, param: str, tenant: str) -> ImageInput:
+    def _given(self, data: str, form: MediaForm, param: str, tenant: str) -> MediaInput:
         """Return the vectors that were sent in place of an image or a sound."""
         token, plain = (self._token, self._plain) if form.kind == "image" else (form.placeholder, ["", ""])
         if plain is None:
@@ -226,14 +226,14 @@ class ImageReader:
         before, after = plain
         key = sha256(f"{GIVEN} {sent.content_hash} {tenant}".encode()).hexdigest()
         text = before + token * sent.num_rows + after
-        return ImageInput(text, sent.num_rows, [sent.tensor], key, form, (param, sent.width))
+        return MediaInput(text, sent.num_rows, [sent.tensor], key, form, (param, sent.width))
 
-    def _prepared_sound(self, part: Any, use: _Use, param: str) -> ImageInput:
+    def _prepared_sound(self, part: Any, use: _Use, param: str) -> MediaInput:
         assert self._sounds is not None
         made = self._sounds.read(part, param, tenant=use.tenant, deadline=use.deadline, budget=use.budget)
         return _input_of(made, self._forms["audio"], use, param)
 
-    def _prepared_video(self, part: Any, use: _Use, param: str) -> ImageInput:
+    def _prepared_video(self, part: Any, use: _Use, param: str) -> MediaInput:
         assert self._videos is not None
         video = self._videos.read(part, use.video, param, use.tenant)
         use.budget.take(video.frames.nbytes, param)
@@ -243,7 +243,7 @@ class ImageReader:
 
     def _made(
         self, task: str, pixels: Any, digest: str, form: MediaForm, use: _Use, param: str, *times: Any
-    ) -> ImageInput:
+    ) -> MediaInput:
         """Have the child make inputs of pixels (…, H, W, 3)."""
         height, width = pixels.shape[-3:-1]
         arguments = (pixels.tobytes(), height, width, digest, use.num_images, use.options, *times)
@@ -252,16 +252,16 @@ class ImageReader:
         return _input_of(made, form, use, param)
 
 
-def _input_of(made: dict[str, Any], form: MediaForm, use: _Use, param: str) -> ImageInput:
+def _input_of(made: dict[str, Any], form: MediaForm, use: _Use, param: str) -> MediaInput:
     """Return what a child made of an item. Raises RequestError if it is beyond the budget."""
     tensors = [MediaTensor(*tensor) for tensor in made["tensors"]]
     use.budget.take(sum(len(tensor.data) for tensor in tensors), param)
     key = sha256(f"{made['key']} {use.tenant}".encode()).hexdigest()
-    return ImageInput(made["text"], made["num_vectors"], tensors, key, form)
+    return MediaInput(made["text"], made["num_vectors"], tensors, key, form)
 
 
-def _check_room(images: list[ImageInput], max_model_len: int) -> None:
-    num_tokens = sum(image.num_vectors for image in images)
+def _check_room(media: list[MediaInput], max_model_len: int) -> None:
+    num_tokens = sum(item.num_vectors for item in media)
     if num_tokens > max_model_len:
         message = f"the media have {num_tokens} tokens or more, and the context {max_model_len}"
         raise RequestError(ErrorCode.CONTEXT_LENGTH_EXCEEDED, f"{message}; send fewer or smaller ones", "messages")
@@ -296,17 +296,17 @@ def with_placeholders(messages: list[Message], forms: list[MediaForm]) -> list[M
     ]
 
 
-def with_images(pieces: list[PromptPiece], images: list[ImageInput], forms: list[MediaForm]) -> list[PromptPiece]:
+def with_media(pieces: list[PromptPiece], media: list[MediaInput], forms: list[MediaForm]) -> list[PromptPiece]:
     """Return the pieces with the texts of the media in place of the template's placeholders. Raises RequestError."""
     replaced = pieces
     for form in forms:
-        replaced = _with_texts(replaced, [image for image in images if image.form.kind == form.kind], form)
+        replaced = _with_texts(replaced, [item for item in media if item.form.kind == form.kind], form)
     return replaced
 
 
-def _with_texts(pieces: list[PromptPiece], images: list[ImageInput], form: MediaForm) -> list[PromptPiece]:
+def _with_texts(pieces: list[PromptPiece], media: list[MediaInput], form: MediaForm) -> list[PromptPiece]:
     """Put in the texts of one kind of media. No text of one kind has the placeholder of another."""
-    texts, replaced, num_places = iter(images), list[PromptPiece](), 0
+    texts, replaced, num_places = iter(media), list[PromptPiece](), 0
     placeholder, (before, behind) = form.placeholder, form.around
     for piece in pieces:
         if piece.is_typed or placeholder not in piece.text:
@@ -315,50 +315,50 @@ def _with_texts(pieces: list[PromptPiece], images: list[ImageInput], form: Media
         first, *others = piece.text.split(placeholder)
         num_places += len(others)
         for other in others:
-            image = next(texts, None)
-            if image is not None and first.endswith(before) and other.startswith(behind):
+            item = next(texts, None)
+            if item is not None and first.endswith(before) and other.startswith(behind):
                 first, other = first.removesuffix(before), other.removeprefix(behind)
-            first += (placeholder if image is None else image.text) + other
+            first += (placeholder if item is None else item.text) + other
         replaced.append(PromptPiece(first))
-    if num_places != len(images):
+    if num_places != len(media):
         raise _refused(
-            f"the messages have {len(images)} {form.plural}, but the prompt of the model's template has {num_places} "
+            f"the messages have {len(media)} {form.plural}, but the prompt of the model's template has {num_places} "
             f"places for them; send {form.plural} in messages of the user, and no {placeholder} of your own",
             "messages",
         )
     return replaced
 
 
-def media_of(images: list[ImageInput], token_ids: list[int]) -> PromptMedia:
+def media_of(media: list[MediaInput], token_ids: list[int]) -> PromptMedia:
     """Return the media of a prompt. Raises RequestError if the prompt has been cut, and lacks tokens of an item."""
     spans = list[MediaSpan]()
-    for token_id in {image.form.token_id for image in images}:
-        spans += _spans([image for image in images if image.form.token_id == token_id], token_ids, token_id)
-    definitions = {image.key: DefineMedia(image.key, image.num_vectors, image.tensors) for image in images}
+    for token_id in {item.form.token_id for item in media}:
+        spans += _spans([item for item in media if item.form.token_id == token_id], token_ids, token_id)
+    definitions = {item.key: DefineMedia(item.key, item.num_vectors, item.tensors) for item in media}
     num_tokens = Counter[str]()
-    for image in images:
-        num_tokens[image.form.kind] += image.num_vectors
+    for item in media:
+        num_tokens[item.form.kind] += item.num_vectors
     in_order = tuple(sorted(spans, key=lambda span: span.start))
-    given = tuple(image.given for image in images if image.given is not None)
+    given = tuple(item.given for item in media if item.given is not None)
     return PromptMedia(tuple(definitions.values()), in_order, num_tokens, given)
 
 
-def _spans(images: list[ImageInput], token_ids: list[int], token_id: int) -> Iterator[MediaSpan]:
+def _spans(media: list[MediaInput], token_ids: list[int], token_id: int) -> Iterator[MediaSpan]:
     """Yield the spans of the media whose tokens are `token_id`."""
     places = [place for place, one in enumerate(token_ids) if one == token_id]
-    if len(places) != sum(image.num_vectors for image in images):
+    if len(places) != sum(item.num_vectors for item in media):
         raise _refused(
-            f"the prompt has not all the tokens of its {images[0].form.plural}; send it without truncate_prompt_tokens",
+            f"the prompt has not all the tokens of its {media[0].form.plural}; send it without truncate_prompt_tokens",
             "messages",
         )
     position = 0
-    for image in images:
-        own = places[position : position + image.num_vectors]
-        position += image.num_vectors
+    for item in media:
+        own = places[position : position + item.num_vectors]
+        position += item.num_vectors
         first = 0
         for number in range(1, len(own) + 1):
             if number == len(own) or own[number] != own[number - 1] + 1:
-                yield MediaSpan(image.key, own[first], number - first, first, image.form.is_whole)
+                yield MediaSpan(item.key, own[first], number - first, first, item.form.is_whole)
                 first = number
 
 

@@ -18,12 +18,12 @@ from engine.inputs.escaping import ControlTexts, ControlTokenEscaper
 from engine.inputs.files import FileReader
 from engine.inputs.images import (
     MEDIA,
-    ImageInput,
-    ImageReader,
+    MediaInput,
+    MediaReader,
     media_of,
     refuse_media,
     refuse_options,
-    with_images,
+    with_media,
     with_placeholders,
 )
 from engine.inputs.raw_prompt import RawPromptReader
@@ -43,23 +43,23 @@ class PromptProcessor:
         renderer: Renderer | None = None,
         work: SlowWork | None = None,
         purpose: ModelPurpose | None = None,
-        images: ImageReader | None = None,
+        media: MediaReader | None = None,
     ) -> None:
         """Check the model's template. Raises ModelLoadError if it cannot be used.
 
-        `work`: the worker's limit on slow work. `purpose`: what the model is for, to chat if it is None. `images`: the
-        reader of a model that takes images.
+        `work`: the worker's limit on slow work. `purpose`: what the model is for, to chat if it is None. `media`: the
+        reader of a model that takes some.
         """
         self._work = work = work or SlowWork()
         self._tokenizer = tokenizer
         # NOTE: placeholders too, which need be no tokens: nobody may type them.
-        placeholders = [form.placeholder for form in images.forms] if images is not None else []
+        placeholders = [form.placeholder for form in media.forms] if media is not None else []
         self._controls = ControlTexts((*tokenizer.added_texts, *placeholders))
         self._encoder = PieceEncoder(tokenizer, self._controls)
         self._raw = RawPromptReader(tokenizer, self._encoder, purpose)
         self._renderer = renderer or KillableRenderer(work)
-        self._files = FileReader(work, None if images is None else images.page_limits)
-        self._images = images
+        self._files = FileReader(work, None if media is None else media.page_limits)
+        self._media = media
         if tokenizer.chat_template is not None:
             try:
                 self._renderer.check(tokenizer.chat_template)
@@ -76,16 +76,16 @@ class PromptProcessor:
         """End the helper processes. Idempotent."""
         self._renderer.close()
         self._files.close()
-        if self._images is not None:
-            self._images.close()
+        if self._media is not None:
+            self._media.close()
 
     def prompt(self, request: GenerationRequest, max_model_len: int) -> Prompt:
         """Make the prompt of a request. Raises RequestError.
 
-        1. Replace files by their text, take out images, escape control texts, and mark the end of a last message that
+        1. Replace files by their text, take out media, escape control texts, and mark the end of a last message that
            is left open.
         2. Render the template; cut the text at the marks of an open message and open reasoning; put in the texts that
-           stand for images.
+           stand for media.
         3. Refuse a text that could not fit whatever its tokens, before tokenising it. Tokenise, and truncate if asked.
         """
         if request.raw is not None:
@@ -96,15 +96,15 @@ class PromptProcessor:
         options = request.prompt
         num_kept = num_kept_tokens(options.truncate_to, max_model_len)
         escaper = ControlTokenEscaper(self._controls)
-        messages, images = self._without_images(
+        messages, media = self._without_media(
             self._files.read(request.messages, request.tenant), request, max_model_len
         )
         messages = [_escape_message(message, escaper) for message in messages]
-        if self._images is not None:
-            for form in self._images.forms:
+        if self._media is not None:
+            for form in self._media.forms:
                 typed = escaper.escape(form.placeholder)
                 messages = [_without_text(message, form.placeholder, typed) for message in messages]
-            messages = with_placeholders(messages, self._images.forms)
+            messages = with_placeholders(messages, self._media.forms)
         if options.continue_final_message and messages:
             messages = [*messages[:-1], _leave_open(messages[-1], escaper)]
         max_chars = prompt_chars(request, self._tokenizer.longest_token_chars, max_model_len)
@@ -112,35 +112,35 @@ class PromptProcessor:
         if text is not None:
             text = _cut_at_end(text, messages[-1], escaper) if options.continue_final_message and messages else text
             pieces = escaper.split(escaper.close_open_reasoning(text))
-            if self._images is not None and images:
-                pieces = with_images(pieces, images, self._images.forms)
+            if self._media is not None and media:
+                pieces = with_media(pieces, media, self._media.forms)
         num_chars = 0 if text is None else sum(len(piece.text) for piece in pieces)
         if text is None or num_chars > max_chars:
             raise prompt_too_long(request, max_chars, max_model_len)
         with self._work.on_text(num_chars, request.tenant):
             if num_kept is not None:
-                return self._with_media(Prompt(*self._encoder.encode_truncated(pieces, num_kept, options)), images)
+                return self._with_media(Prompt(*self._encoder.encode_truncated(pieces, num_kept, options)), media)
             self._encoder.check(pieces, request, max_model_len)
             token_ids = self._encoder.encode(pieces, options.add_special_tokens)
-            return self._with_media(Prompt(token_ids, "".join(piece.text for piece in pieces)), images)
+            return self._with_media(Prompt(token_ids, "".join(piece.text for piece in pieces)), media)
 
-    def _without_images(
+    def _without_media(
         self, messages: list[Message], request: GenerationRequest, max_model_len: int
-    ) -> tuple[list[Message], list[ImageInput]]:
+    ) -> tuple[list[Message], list[MediaInput]]:
         options = request.prompt.media_options
-        if self._images is not None:
-            return self._images.read(messages, request.tenant, options, max_model_len)
+        if self._media is not None:
+            return self._media.read(messages, request.tenant, options, max_model_len)
         refuse_options(options)
         refuse_media(messages, MEDIA)
         return messages, []
 
-    def _with_media(self, prompt: Prompt, images: list[ImageInput]) -> Prompt:
-        """Return the prompt with the places of its images. Raises RequestError if some have been cut away."""
-        if self._images is None:
+    def _with_media(self, prompt: Prompt, media: list[MediaInput]) -> Prompt:
+        """Return the prompt with the places of its media. Raises RequestError if some have been cut away."""
+        if self._media is None:
             return prompt
-        if not images:
+        if not media:
             return prompt
-        return replace(prompt, media=media_of(images, prompt.token_ids))
+        return replace(prompt, media=media_of(media, prompt.token_ids))
 
     def _render(
         self, request: GenerationRequest, messages: list[Message], escaper: ControlTokenEscaper, max_chars: int

@@ -1,4 +1,5 @@
-"""Media made to harm a served model that sees: each is answered by a sentence, beside a stream that notices nothing.
+"""Media made to harm served models that see, watch and hear: each is answered by a sentence, beside a stream that
+notices nothing.
 
 What must stay true of all of them together: the answers of another project are the same as before, no inner address is
 connected to, and memory is back where it was.
@@ -21,21 +22,25 @@ import openai
 import pytest
 
 from engine.api.media import MediaLimits
+from tests.contract import media_models
 from tests.engine.inputs.documents.test_hostile_documents import hostile as hostile_documents
 from tests.engine.inputs.hostile_tensors import HOSTILE as TENSORS
 from tests.engine.inputs.hostile_tensors import encoded, npy
 from tests.engine.inputs.media import images
 from tests.engine.inputs.media.hostile_images import BOMBS, BROKEN, NO_IMAGES
+from tests.engine.inputs.media.hostile_streams import FILMS, FILMS_TAKEN, LIMIT_S, SOUNDS, SOUNDS_TAKEN
 from tests.engine.inputs.media.images import picture, saved
-from tests.engine.seeing_folders import write_seeing
+from tests.engine.inputs.pdf_writing import scan
 from tests.served import ServedLightcone
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]  # three models start on a busy machine
 
 TIMEOUT_S = 120.0
 """On a busy machine. The limits themselves are seconds, and tested where they are."""
 GROWTH_BYTES = 256 << 20
 MOST = 4
+WATCHING = "qwen3_vl"
+"""The model that takes videos, and sound that another one writes down."""
 MAX_ITEMS = MediaLimits().max_media_items
 MESSAGE_CHARS = 2000
 """Of a refusal that lists what is wrong at several places."""
@@ -114,6 +119,8 @@ PARTS = {
     "a detail that is none": ({"image_url": {"url": data_url(GOOD), "detail": "ultra"}}, "must be one of auto"),
     "audio": ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, "takes text and images"),
     "audio by address": ({"type": "audio_url", "audio_url": {"url": "http://127.0.0.1/"}}, "takes text and images"),
+    "a sound for an image": (image(data_url(SOUNDS_TAKEN["silence"])), "is WAV, which is not read as an image"),
+    "a video for an image": (image(data_url(FILMS_TAKEN["one frame"])), "is MP4, which is not read as an image"),
     "a video": ({"type": "video_url", "video_url": {"url": data_url(b"", "video/mp4")}}, "cannot be used"),
     "vectors of audio": ({"type": "audio_embeds", "audio_embeds": "AAAA"}, "takes text and images"),
     "an unknown type": ({"type": "hologram", "hologram": "x"}, "known type"),
@@ -132,6 +139,61 @@ IMAGE_TENSORS = {
     "huge shape": "another size",
     "code in the header": "header",
 }
+
+
+def spoken(data: Any) -> dict[str, Any]:
+    """Return the body of a sound for the model that watches, which has it written down."""
+    data = base64.b64encode(data).decode() if isinstance(data, bytes) else data
+    return chat({"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}) | {"model": WATCHING}
+
+
+def shown(*urls: Any) -> dict[str, Any]:
+    parts = [{"type": "video_url", "video_url": {"url": url}} for url in urls]
+    return chat(*parts) | {"model": WATCHING}
+
+
+def video_url(data: bytes) -> str:
+    return data_url(data, "video/mp4")
+
+
+def frames(*parts: bytes) -> str:
+    return "data:video/jpeg;base64," + ",".join(base64.b64encode(part).decode() for part in parts)
+
+
+def streams(port: int) -> dict[str, Case]:
+    """Return the rows of sounds and videos."""
+    found = {f"sound, odd: {name}": Case(spoken(data)) for name, data in SOUNDS_TAKEN.items()}
+    found |= {f"sound: {name}": Case(spoken(data), words) for name, (data, words) in SOUNDS.items()}
+    found |= {f"video, odd: {name}": Case(shown(video_url(data))) for name, data in FILMS_TAKEN.items()}
+    found |= {f"video: {name}": Case(shown(video_url(data)), words) for name, (data, words) in FILMS.items()}
+    frame, inner = saved(picture(32, 32), "JPEG"), f"http://127.0.0.1:{port}/"
+    sound = spoken(SOUNDS_TAKEN["silence"])
+    (message,) = sound["messages"]
+    several = {"messages": [message | {"content": message["content"][1:] * (MAX_ITEMS + 1)}]}
+    return found | {
+        "sound: nothing": Case(spoken(""), "must be an object with data"),
+        "sound: a number": Case(spoken(5), "must be an object with data"),
+        "sound: no base64": Case(spoken("!!!!"), "must be base64"),
+        "sound: an inner address": Case(
+            chat({"type": "audio_url", "audio_url": {"url": inner}}) | {"model": WATCHING}, "private, local or reserved"
+        ),
+        "sound: one more than may be": Case(sound | several, f"limit of {MAX_ITEMS}"),
+        "sound: to be written down, an image": Case(
+            spoken(GOOD) | {"model": WATCHING, "stream": True}, "is PNG, which is not read as audio"
+        ),
+        "video, odd: a list of frames": Case(shown(frames(frame, frame, frame))),
+        "video, odd: the model's own placeholder": Case(
+            chat({"type": "text", "text": "<|video_pad|>" * 9}) | {"model": WATCHING}
+        ),
+        "video: nothing": Case(shown(""), "must be an object with url"),
+        "video: no base64": Case(shown("data:video/mp4;base64,!!!!"), "must be base64"),
+        "video: an inner address": Case(shown(inner), "private, local or reserved"),
+        "video: one more than may be": Case(shown(*[frames(frame)] * (MAX_ITEMS + 1)), f"limit of {MAX_ITEMS}"),
+        "video: 129 frames": Case(shown(frames(*[frame] * 129)), "at most 128 frames"),
+        "video: 100,000 frames of nothing": Case(shown("data:video/jpeg;base64," + "a," * 100_000), "128 frames"),
+        "video: frames of two sizes": Case(shown(frames(frame, saved(picture(32, 40), "JPEG"))), "must have one size"),
+        "video: a frame that is none": Case(shown(frames(frame, b"x")), "no known image format"),
+    }
 
 
 def cases(port: int) -> dict[str, Case]:
@@ -160,6 +222,10 @@ def cases(port: int) -> dict[str, Case]:
         f"file: {name}": Case(chat(document(content, file_name)), words)
         for name, (content, file_name, words) in hostile_documents().items()
     }
+    found |= streams(port)
+    found |= {
+        f"pages: {name}": Case(chat(document(content, "x.pdf")), words) for name, (content, words) in PAGES.items()
+    }
     found |= {
         "items: one more than may be": Case(chat(*[image(data_url(GOOD))] * (MAX_ITEMS + 1)), f"limit of {MAX_ITEMS}"),
         "items: a thousand": Case(chat(*[image(data_url(GOOD))] * 1000), "limit of"),
@@ -175,6 +241,19 @@ def cases(port: int) -> dict[str, Case]:
         "text: the placeholder beside an image": Case(chat({"type": "text", "text": "<image>"}, image(data_url(GOOD)))),
     }
     return found
+
+
+COLOURS = "ff0000 00ff00 0000ff 000000"
+LARGE = "/Width 60000 /Height 60000 /ColorSpace /DeviceRGB /BitsPerComponent 8 /Filter /ASCIIHexDecode"
+PAGES = {
+    "a scan": (scan(("", COLOURS)), ""),
+    "a page of a point": (scan(("", COLOURS), box="0 0 1 1"), ""),
+    "a page without a size": (scan(("", COLOURS), box="0 0 nan nan"), ""),
+    "a picture that says it is enormous": (scan(("", COLOURS), picture=LARGE), ""),
+    "more scans than may be seen": (scan(*[("", COLOURS)] * 17), "16 more; send fewer pages"),
+    "as many scans as may be seen": (scan(*[("", COLOURS)] * 16), ""),
+}
+"""Files whose pages are seen."""
 
 
 def document(content: bytes | str, name: str) -> dict[str, Any]:
@@ -243,20 +322,16 @@ def table(inner: int) -> dict[str, Case]:
 
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLightcone]:
-    folder = tmp_path_factory.mktemp("hostile")
-    (folder / "llava").mkdir()
-    write_seeing(folder / "llava", "llava")
-    served = ServedLightcone(folder / "served", model="llava")
-    served.environment = {
-        "LIGHTCONE_MODEL": str(folder / "llava"),
-        "LIGHTCONE_MODEL_NAME": "llava",
-        "LIGHTCONE_WEIGHTS": "float32",
+    environment = {
         "LIGHTCONE_BATCH_INVARIANT": "1",
         "LIGHTCONE_MEDIA_DOMAINS": "*",
         "LIGHTCONE_MEDIA_HTTP": "1",
         "LIGHTCONE_EMBEDS": "1",
+        "LIGHTCONE_MAX_VIDEO_SECONDS": str(LIMIT_S),
+        "LIGHTCONE_MAX_TRANSCRIPTION_SECONDS": str(LIMIT_S),
     }
-    with served.running():
+    folder = tmp_path_factory.mktemp("hostile")
+    with media_models.served(folder, "llava", WATCHING, hearing=WATCHING, **environment) as served:
         yield served
 
 
@@ -267,8 +342,10 @@ def http_client(seeing: ServedLightcone) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Bearer {key}"}
     with httpx.Client(base_url=seeing.base_url, headers=headers, timeout=TIMEOUT_S) as client:
         warm = [image(data_url(GOOD)), document(b"text", "x.txt"), document(b"<!doctype html><p>text", "x.html")]
-        for part in warm:
-            assert client.post("/v1/chat/completions", json=chat(part) | {"max_tokens": 1}).status_code == 200
+        bodies = [*map(chat, warm), spoken(SOUNDS_TAKEN["silence"]), shown(video_url(FILMS_TAKEN["one frame"]))]
+        for body in bodies:
+            answer = client.post("/v1/chat/completions", json={"model": "llava", "max_tokens": 1, **body})
+            assert answer.status_code == 200, answer.text
         yield client
 
 
@@ -302,7 +379,7 @@ def resident(served: ServedLightcone) -> int:
 
 
 def test_the_table_has_all_that_it_must() -> None:
-    assert len(NAMES) >= 120
+    assert len(NAMES) >= 300
 
 
 @pytest.mark.parametrize("name", NAMES)

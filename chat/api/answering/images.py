@@ -19,7 +19,7 @@ from chat.api.answering.named_media import media_named
 from chat.api.request.audio_parts import AUDIO, AUDIO_EMBEDS, sounds_sent
 from chat.api.request.build import embeds_problem
 from chat.api.request.file_parts import AttachedFile, file_urls, has_files
-from chat.api.request.image_parts import IMAGE, IMAGE_EMBEDS, IMAGE_URL, REMOTE, ImageRules, image_url, media_sent
+from chat.api.request.image_parts import IMAGE, IMAGE_EMBEDS, IMAGE_URL, REMOTE, MediaRules, image_url, media_sent
 from chat.api.request.video_parts import VIDEO, VIDEO_URL
 from chat.catalog.named_models import modalities_live, models_that_take
 from chat.catalog.services import ModelEntry
@@ -40,9 +40,9 @@ def media_fetcher() -> MediaFetcher:
     return MediaFetcher()
 
 
-async def image_rules(
+async def media_rules(
     messages: Sequence[Any], model: ModelEntry, caller: Caller, budget: MediaBudget | None = None
-) -> ImageRules:
+) -> MediaRules:
     """Return what becomes of the images, videos and sounds of a request.
 
     No more are fetched than a request may have, and none for a model that does not take them. Why one could not be
@@ -88,8 +88,8 @@ async def image_rules(
     )
 
 
-def _taking(modalities: Collection[str]) -> ImageRules:
-    return ImageRules(is_taken=IMAGE in modalities, takes_videos=VIDEO in modalities, takes_sounds=AUDIO in modalities)
+def _taking(modalities: Collection[str]) -> MediaRules:
+    return MediaRules(is_taken=IMAGE in modalities, takes_videos=VIDEO in modalities, takes_sounds=AUDIO in modalities)
 
 
 async def files_fetched(messages: Sequence[Any], caller: Caller, budget: MediaBudget) -> dict[str, AttachedFile]:

@@ -21,7 +21,7 @@ from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.answering.attached import attachments_forgotten, files_attached, num_file_bytes
 from chat.api.answering.hearing import Hearing, sounds_heard
-from chat.api.answering.images import files_fetched, image_rules, media_fetcher
+from chat.api.answering.images import files_fetched, media_fetcher, media_rules
 from chat.api.dialect import AnswerHead, P_co, RequestReader
 from chat.api.request.build import MessagesRefused, QueuePlacement, generation_request, rights_check
 from chat.api.request.file_parts import AttachedFiles
@@ -273,7 +273,7 @@ async def _run_start_with(
     budget: MediaBudget,
 ) -> StartedRun:
     parsed, caller = accepted.parsed, accepted.caller
-    images = await image_rules(parsed.messages, model, caller, budget)
+    media = await media_rules(parsed.messages, model, caller, budget)
     build = partial(
         generation_request,
         model=model.name,
@@ -284,11 +284,11 @@ async def _run_start_with(
         system_prompt=model.system_prompt,
         chat_template=model.chat_template,
         adapter=model.adapter,
-        images=images,
+        media=media,
         files=files,
     )
     metering = await metering_of(caller=caller, model=model, is_batch=bool(accepted.trace.batch_id))
-    num_bytes = accepted.num_bytes + num_file_bytes(files) + images.num_fetched_bytes
+    num_bytes = accepted.num_bytes + num_file_bytes(files) + media.num_fetched_bytes
     try:
         generation = await run_in_thread_if_large(num_bytes, build, parsed)
     except MessagesRefused as error:

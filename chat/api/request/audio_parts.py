@@ -15,7 +15,7 @@ from chat.api.request.image_parts import (
     HEAD_CHARS,
     MAX_NAMES,
     ImagePartReader,
-    ImageRules,
+    MediaRules,
     SentMedia,
     base64_of,
     image_url,
@@ -35,7 +35,7 @@ SOUND = "sound"
 class AudioPartReader:
     """Reads the sounds of all messages of one request; counts them. `images`: which counts the bytes of all media."""
 
-    def __init__(self, problems: Problems, rules: ImageRules, model: str, images: ImagePartReader) -> None:
+    def __init__(self, problems: Problems, rules: MediaRules, model: str, images: ImagePartReader) -> None:
         self._problems = problems
         self._rules = rules
         self._model = model

@@ -12,7 +12,7 @@ from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.request.fields import bad_value, echo
 from chat.api.request.file_parts import AttachedFiles
-from chat.api.request.image_parts import ImageRules
+from chat.api.request.image_parts import MediaRules
 from chat.api.request.messages import messages_walk
 from chat.api.request.parse import choices_check
 from chat.api.request.parsed import DeliveryOptions, GenerationParams, ParsedRequest
@@ -74,9 +74,9 @@ def _missing(caller: Caller, right: str) -> str:
     return f"needs the right {label!r} on this API key; leave it out, or have the right given in the console"
 
 
-def _check_media_options(generation: GenerationParams, model: str, images: ImageRules | None) -> None:
+def _check_media_options(generation: GenerationParams, model: str, media: MediaRules | None) -> None:
     """Refuse any media option where no media can be. Those of a model that takes some are its worker's to judge."""
-    if generation.raw is None and images is not None and images.takes_media:
+    if generation.raw is None and media is not None and media.takes_media:
         return
     for name, options in generation.media_options.items():
         option = next(iter(options))
@@ -127,18 +127,18 @@ def generation_request(
     chat_template: str = "",
     adapter: str = "",
     files: AttachedFiles | None = None,
-    images: ImageRules | None = None,
+    media: MediaRules | None = None,
 ) -> GenerationRequest:
     """Build the engine's request. `arrived_at` is in unix seconds.
 
     The model has these values for what the request leaves out: `sampling_defaults`; `system_prompt`, the first message
     of conversations without one; `chat_template`, in place of the one in its files. `adapter`: of the model. `files`:
-    those that messages name by id. `images`: what becomes of these; refused unless it is given. Raises MessagesRefused
+    those that messages name by id. `media`: what becomes of these; refused unless it is given. Raises MessagesRefused
     for faults of messages, and ApiError if the defaults do not go with the request.
     """
     limits = settings.LIGHTCONE_LIMITS
     wanted = parsed.generation
-    _check_media_options(wanted, model, images)
+    _check_media_options(wanted, model, media)
     request = GenerationRequest(
         run_id=run_id_create(),
         model=model,
@@ -170,7 +170,7 @@ def generation_request(
     if (request.raw is not None or request.speech is not None) and not parsed.messages:
         return request
     try:
-        messages = messages_walk(parsed.messages, model=model, max_parts=limits.max_parts, files=files, images=images)
+        messages = messages_walk(parsed.messages, model=model, max_parts=limits.max_parts, files=files, media=media)
     except ApiError as error:
         raise MessagesRefused(error, request) from None
     if request.raw is not None:

@@ -108,9 +108,9 @@ class FilePartReader:
             self._problems.refuse(path, f"must have one of {', '.join(SOURCES)}; leave the others out")
         elif file_id is not None:
             return self._named(file_id, name, detail, path)
-        elif file.get("file_url") is not None:
-            return self._remote(file["file_url"], name, detail, path)
-        elif not isinstance(data, str) or not data:
+        elif (url := file.get("file_url")) is not None and not _is_data(url):
+            return self._remote(url, name, detail, path)
+        elif not isinstance(data := url or data, str) or not data:
             message = "must have file_data (the content in base64, or a data: URL with base64), file_id or file_url"
             self._problems.refuse(path, message)
         elif len(data) * BYTES_OF_BASE64 > limits.max_file_bytes + URL_HEAD_BYTES:
@@ -156,6 +156,11 @@ class FilePartReader:
         else:
             return [self._part(found.file_data, name or found.filename or None, detail, path)]
         return []
+
+
+def _is_data(url: Any) -> bool:
+    """Return True for a data: URL, which has the content itself."""
+    return isinstance(url, str) and url[:5].lower() == "data:"
 
 
 def unknown_file(file_id: str) -> str:

@@ -20,7 +20,8 @@ IMAGE_URL, IMAGE_EMBEDS = "image_url", "image_embeds"
 MEDIA_PARTS = (IMAGE_URL, "input_audio", "audio_url", "video_url", IMAGE_EMBEDS, "audio_embeds")
 """The types of parts that hold media. A part without a type has that of the medium in it."""
 BYTES_OF_BASE64 = 3 / 4
-DATA_URL = re.compile(r"data:[^,;]*(?:;[^,;]*)*;base64,", re.IGNORECASE)
+DATA_URL = re.compile(r"data:([^,;]*)(?:;[^,;]*)*;base64,", re.IGNORECASE)
+"""The head of a data: URL with base64; the group is its type."""
 REMOTE = re.compile(r"https?://", re.IGNORECASE)
 HEAD_CHARS = 1024
 """The longest head of a data URL."""
@@ -31,7 +32,7 @@ MAX_NAMES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class ImageRules:
+class MediaRules:
     """What becomes of the media of a request."""
 
     is_taken: bool = False
@@ -82,7 +83,7 @@ class ImageRules:
 class ImagePartReader:
     """Reads the images of all messages of one request; counts them and their bytes."""
 
-    def __init__(self, problems: Problems, rules: ImageRules, model: str) -> None:
+    def __init__(self, problems: Problems, rules: MediaRules, model: str) -> None:
         self._problems = problems
         self._rules = rules
         self._model = model

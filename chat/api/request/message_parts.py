@@ -11,7 +11,7 @@ from typing import Any
 from chat.api.request.audio_parts import AUDIO_EMBEDS, AUDIO_URL, INPUT_AUDIO, AudioPartReader
 from chat.api.request.fields import echo
 from chat.api.request.file_parts import AttachedFiles, FilePartReader
-from chat.api.request.image_parts import IMAGE_EMBEDS, ImagePartReader, ImageRules, part_type
+from chat.api.request.image_parts import IMAGE_EMBEDS, ImagePartReader, MediaRules, part_type
 from chat.api.request.strict_json import json_bounds, json_read
 from chat.api.request.video_parts import VIDEO_URL, VideoPartReader
 from chat.errors import ApiError, Problems
@@ -44,13 +44,13 @@ class PartReader:
     """Reads the contents of all messages of one request; counts their parts."""
 
     def __init__(
-        self, problems: Problems, *, model: str, max_parts: int, files: AttachedFiles, images: ImageRules
+        self, problems: Problems, *, model: str, max_parts: int, files: AttachedFiles, media: MediaRules
     ) -> None:
         self._problems = problems
-        self._files = FilePartReader(problems, files, () if images.is_taken else images.seeing)
-        self._images = ImagePartReader(problems, images, model)
-        self._videos = VideoPartReader(problems, images, model, self._images)
-        self._sounds = AudioPartReader(problems, images, model, self._images)
+        self._files = FilePartReader(problems, files, () if media.is_taken else media.seeing)
+        self._images = ImagePartReader(problems, media, model)
+        self._videos = VideoPartReader(problems, media, model, self._images)
+        self._sounds = AudioPartReader(problems, media, model, self._images)
         self._max_parts = max_parts
         self._num_parts = 0
 

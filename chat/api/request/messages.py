@@ -13,7 +13,7 @@ from typing import Any
 
 from chat.api.request.fields import echo
 from chat.api.request.file_parts import AttachedFiles
-from chat.api.request.image_parts import ImageRules
+from chat.api.request.image_parts import MediaRules
 from chat.api.request.message_parts import ABSENT, CallReader, Content, PartReader, is_text
 from chat.errors import ApiError, Problems
 from engine.api import Json, Message
@@ -29,9 +29,9 @@ FUNCTIONS = "functions."
 
 
 class MessageWalk:
-    def __init__(self, model: str, max_parts: int, files: AttachedFiles, images: ImageRules) -> None:
+    def __init__(self, model: str, max_parts: int, files: AttachedFiles, media: MediaRules) -> None:
         self._problems = Problems()
-        self._parts = PartReader(self._problems, model=model, max_parts=max_parts, files=files, images=images)
+        self._parts = PartReader(self._problems, model=model, max_parts=max_parts, files=files, media=media)
         self._calls = CallReader(self._problems)
         self._harmony = HarmonyReader(self._problems, self._parts, self._calls)
 
@@ -252,14 +252,14 @@ def messages_walk(
     model: str,
     max_parts: int,
     files: AttachedFiles | None = None,
-    images: ImageRules | None = None,
+    media: MediaRules | None = None,
 ) -> tuple[Message, ...]:
     """Return the messages for the template of `model`. Raises ApiError that names the first bad message or part.
 
-    `files`: those that the messages name by id. `images`: what becomes of these; refused unless it is given.
+    `files`: those that the messages name by id. `media`: what becomes of these; refused unless it is given.
     """
     try:
-        return MessageWalk(model, max_parts, files or {}, images or ImageRules()).walk(messages)
+        return MessageWalk(model, max_parts, files or {}, media or MediaRules()).walk(messages)
     except RecursionError:
         raise ApiError("invalid_value", "messages are nested too deeply", "messages") from None
 

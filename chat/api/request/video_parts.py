@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
-import re
 from typing import Any
 
 from django.conf import settings
 
 from chat.api.request.fields import echo
 from chat.api.request.image_parts import (
+    DATA_URL,
     ECHO_CHARS,
     HEAD_CHARS,
     MAX_NAMES,
     ImagePartReader,
-    ImageRules,
+    MediaRules,
     image_url,
     is_name,
     refuse_name,
@@ -25,7 +25,6 @@ from engine.api import Json
 VIDEO = "video"
 """The word for videos among the modalities of a model."""
 VIDEO_URL = "video_url"
-DATA_URL = re.compile(r"data:([^,;]*)(?:;[^,;]*)*;base64,", re.IGNORECASE)
 FRAMES_TYPE = "video/jpeg"
 """Of a data URL whose data are frames, with commas between."""
 
@@ -33,7 +32,7 @@ FRAMES_TYPE = "video/jpeg"
 class VideoPartReader:
     """Reads the videos of all messages of one request; counts them. `images`: which counts the bytes of all media."""
 
-    def __init__(self, problems: Problems, rules: ImageRules, model: str, images: ImagePartReader) -> None:
+    def __init__(self, problems: Problems, rules: MediaRules, model: str, images: ImagePartReader) -> None:
         self._problems = problems
         self._rules = rules
         self._model = model

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from engine.api.errors import EngineFailure, ErrorCode, RequestError
 from engine.api.media import MediaKind, MediaLimits
 from engine.inputs.media.decoded import DecodedAudio, DecodedImage, DecodedVideo, content_hash
+from engine.inputs.media_options import WHITE
 from engine.killable import KillableExceeded, KillablePool
 from engine.slow_work import SlowWork
 
@@ -26,7 +27,6 @@ STREAM_POOL_SIZE = 2
 STREAM_MEMORY_BYTES = 2048 << 20
 """Of address space: frames of a request twice over, while they are put together, and what a decoder holds."""
 NICENESS = 10
-WHITE = (255, 255, 255)
 DEFAULT_FPS = 2.0
 DEFAULT_RATE = 16_000
 MAX_RATE = 192_000

@@ -37,8 +37,8 @@ def served(monkeypatch, settings):
 
 async def walked(*parts, model=SEEING, who=None):
     messages = [{"role": "user", "content": [*parts]}]
-    rules = await images.image_rules(messages, model, who or caller("embeds"))
-    return messages_walk(messages, model=model.name, max_parts=99, images=rules)
+    rules = await images.media_rules(messages, model, who or caller("embeds"))
+    return messages_walk(messages, model=model.name, max_parts=99, media=rules)
 
 
 async def refused(*parts, **how):

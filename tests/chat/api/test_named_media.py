@@ -40,8 +40,8 @@ def named(uuid, **fields):
 
 async def walked(*parts, caller=SomeCaller(rights=())):
     messages = user(*parts)
-    rules = await images.image_rules(messages, replace(SEEING, modalities=("image", "video")), caller)
-    (message,) = messages_walk(messages, model="seeing", max_parts=99, images=rules)
+    rules = await images.media_rules(messages, replace(SEEING, modalities=("image", "video")), caller)
+    (message,) = messages_walk(messages, model="seeing", max_parts=99, media=rules)
     return [base64.b64decode(part["data"]) for part in message["content"]]
 
 

@@ -81,8 +81,8 @@ def image(url):
 
 
 async def walked(messages):
-    rules = await images.image_rules(messages, SEEING, SomeCaller())
-    return messages_walk(messages, model="seeing", max_parts=99, images=rules)
+    rules = await images.media_rules(messages, SEEING, SomeCaller())
+    return messages_walk(messages, model="seeing", max_parts=99, media=rules)
 
 
 async def test_an_address_is_fetched_once_and_its_bytes_go_to_the_worker(fetcher):
@@ -106,7 +106,7 @@ async def test_what_could_not_be_fetched_is_said_at_its_place(fetcher):
 
 
 async def test_a_key_without_the_right_is_named_to_the_fetcher(fetcher):
-    await images.image_rules(user(image("https://a/1")), SEEING, replace(SomeCaller(), rights=()))
+    await images.media_rules(user(image("https://a/1")), SEEING, replace(SomeCaller(), rights=()))
     assert fetcher.asked == [("https://a/1", False, "1")]
 
 
@@ -128,7 +128,7 @@ async def test_nothing_is_kept_of_a_project_that_stores_nothing(fetcher):
     ids=str,
 )
 async def test_nothing_else_is_fetched(fetcher, part):
-    await images.image_rules(user(part), SEEING, SomeCaller())
+    await images.media_rules(user(part), SEEING, SomeCaller())
     assert fetcher.asked == []
 
 
@@ -137,14 +137,14 @@ async def test_nothing_is_fetched_for_a_model_that_reads_text(fetcher, monkeypat
         return ["seeing"]
 
     monkeypatch.setattr(images, "models_that_take", models)
-    rules = await images.image_rules(user(image("https://a/1")), READING, SomeCaller())
+    rules = await images.media_rules(user(image("https://a/1")), READING, SomeCaller())
     assert fetcher.asked == []
     assert (rules.is_taken, rules.seeing) == (False, ["seeing"])
 
 
 async def test_a_model_that_has_just_loaded_sees_before_the_catalogue_says_so(fetcher, live):
     live["reading"] = ModelCondition(state="ready", modalities=["image"])
-    assert (await images.image_rules(user(image("https://a/1")), READING, SomeCaller())).is_taken
+    assert (await images.media_rules(user(image("https://a/1")), READING, SomeCaller())).is_taken
 
 
 WATCHING = ModelEntry("watching", "me", 0, modalities=("image", "video"))
@@ -156,17 +156,17 @@ def video(url):
 
 async def test_videos_are_fetched_as_such_for_a_model_that_takes_them(fetcher):
     messages = user(video("https://a/1"), image("https://a/2"), {"video_url": "https://a/bad"})
-    rules = await images.image_rules(messages, WATCHING, SomeCaller())
+    rules = await images.media_rules(messages, WATCHING, SomeCaller())
     assert sorted(zip(fetcher.asked, fetcher.kinds, strict=True)) == [
         (("https://a/1", True, "1"), MediaKind.VIDEO),
         (("https://a/2", True, "1"), MediaKind.IMAGE),
         (("https://a/bad", True, "1"), MediaKind.VIDEO),
     ]
     with pytest.raises(ApiError) as caught:
-        messages_walk(messages, model="watching", max_parts=99, images=rules)
+        messages_walk(messages, model="watching", max_parts=99, media=rules)
     assert caught.value.param == "messages.0.content.2.video_url.url"
     content = user(*messages[0]["content"][:2])
-    (message,) = messages_walk(content, model="watching", max_parts=99, images=rules)
+    (message,) = messages_walk(content, model="watching", max_parts=99, media=rules)
     assert [part["data"] for part in message["content"]] == ["aHR0cHM6Ly9hLzE=", "aHR0cHM6Ly9hLzI="]
 
 
@@ -175,7 +175,7 @@ async def test_a_model_that_sees_images_alone_is_told_of_those_that_take_videos(
         return [f"takes {modality}"]
 
     monkeypatch.setattr(images, "models_that_take", models)
-    rules = await images.image_rules(user(video("https://a/1"), image("https://a/2")), SEEING, SomeCaller())
+    rules = await images.media_rules(user(video("https://a/1"), image("https://a/2")), SEEING, SomeCaller())
     assert fetcher.asked == [("https://a/2", True, "1")]
     assert (rules.is_taken, rules.takes_videos, rules.watching) == (True, False, ["takes video"])
 
@@ -205,7 +205,6 @@ async def test_a_file_by_address_is_fetched_and_has_the_name_of_its_path(fetcher
     [
         (file("https://a/bad"), ".file_url", "invalid_media", "could not be fetched"),
         (file("ftp://a/b"), ".file_url", "invalid_value", "begins with https://"),
-        (file("data:application/pdf;base64,AAAA"), ".file_url", "invalid_value", "or send the file in base64"),
         (file(5), ".file_url", "invalid_type", "begins with https://"),
         (file("https://a/b", file_data="AAAA"), "", "invalid_value", "one of file_data, file_id, file_url"),
         (file("https://a/b", file_id="file-1"), "", "invalid_value", "one of file_data, file_id, file_url"),
@@ -216,6 +215,12 @@ async def test_a_file_that_is_not_fetched_is_refused_at_its_place(fetcher, part,
         await files_walked(part)
     assert (caught.value.code, caught.value.param) == (code, f"messages.0.content.0.file{place}")
     assert words in caught.value.message
+
+
+async def test_a_data_url_of_a_file_is_its_content(fetcher):
+    url = "data:application/pdf;base64,AAAA"
+    assert await files_walked(file(url)) == [{"file_data": url, "filename": None}]
+    assert fetcher.asked == []
 
 
 async def test_no_more_files_are_fetched_than_a_request_may_have(fetcher):

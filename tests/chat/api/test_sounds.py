@@ -50,8 +50,8 @@ def served(monkeypatch, settings, tmp_path):
 
 async def walked(*parts, model=HEARING, who=None):
     messages = user(*parts)
-    rules = await images.image_rules(messages, model, who or SomeCaller())
-    (message,) = messages_walk(messages, model=model.name, max_parts=99, images=rules)
+    rules = await images.media_rules(messages, model, who or SomeCaller())
+    (message,) = messages_walk(messages, model=model.name, max_parts=99, media=rules)
     return message["content"]
 
 
@@ -158,7 +158,7 @@ async def test_vectors_need_a_string_the_right_and_a_model_that_hears_itself(set
 async def test_options_of_media_are_left_to_the_worker_of_a_model_that_hears():
     wanted = GenerationParams(media_options={"media_io_kwargs": {"audio": {"rate": 5}}})
     parsed = ParsedRequest(messages=(user({"input_audio": DATA})), generation=wanted)
-    rules = await images.image_rules(parsed.messages, HEARING, SomeCaller())
+    rules = await images.media_rules(parsed.messages, HEARING, SomeCaller())
     made = generation_request(
         parsed,
         model="hearing",
@@ -166,6 +166,6 @@ async def test_options_of_media_are_left_to_the_worker_of_a_model_that_hears():
         caller=caller("embeds"),
         priority=0,
         arrived_at=0.0,
-        images=rules,
+        media=rules,
     )
     assert json.loads(json.dumps(made.prompt.media_options)) == wanted.media_options

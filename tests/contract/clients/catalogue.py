@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+MEDIA = "-media"
 FEATURE = re.compile(r'\bfeature\(\s*"([^"]+)"')
 
 
@@ -17,7 +18,8 @@ class Client:
 
     `name` is that of the environment, `package` that of the registry; `pins` is a file of `folder` with exact versions.
     `needs_agent_model`: it needs a model with a long context that calls tools by itself (agent_model.py).
-    `rights`: those of its key beside inference.
+    `sends_media`: its script sends images, files and sound to a model that sees; it has the environment of another
+    client with the same folder. `rights`: those of its key beside inference.
     """
 
     name: str
@@ -25,6 +27,7 @@ class Client:
     folder: Path
     pins: str = "requirements.txt"
     needs_agent_model: bool = False
+    sends_media: bool = False
     rights: tuple[str, ...] = ()
 
     @property
@@ -37,7 +40,13 @@ class Client:
 
     @property
     def script(self) -> Path:
-        return self.folder / ("script.mjs" if self.is_node else "script.py")
+        name = "media" if self.sends_media else "script"
+        return self.folder / f"{name}.{'mjs' if self.is_node else 'py'}"
+
+    @property
+    def environment(self) -> str:
+        """The name of the environment that it runs in."""
+        return self.name.removesuffix(MEDIA) if self.sends_media else self.name
 
     @property
     def version(self) -> str:
@@ -70,6 +79,9 @@ CLIENTS = (
     Client("instructor", "instructor", HERE / "instructor"),
     Client("llm", "llm", HERE / "llm"),
     Client("ai-sdk", "ai", HERE / "ai-sdk", "package.json"),
+    Client("openai-python-media", "openai", HERE / "openai-python", sends_media=True),
+    Client("anthropic-media", "anthropic", HERE / "anthropic", sends_media=True),
+    Client("ai-sdk-media", "ai", HERE / "ai-sdk", "package.json", sends_media=True),
     Client("openai-unforced", "openai", HERE / "openai-unforced", "package.json", needs_agent_model=True),
     Client("codex", "@openai/codex", HERE / "codex", "package.json", needs_agent_model=True),
     Client("claude-code", "@anthropic-ai/claude-code", HERE / "claude-code", "package.json", needs_agent_model=True),

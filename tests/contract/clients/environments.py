@@ -37,7 +37,7 @@ class Environment:
 
     @property
     def folder(self) -> Path:
-        return PLACE / self.client.name
+        return PLACE / self.client.environment
 
     @property
     def _stamp(self) -> Path:
@@ -132,7 +132,9 @@ def main(words: list[str]) -> int:
     wanted = [
         client
         for client in CLIENTS
-        if not (names and client.name not in names) and not ("--python" in words and client.is_node)
+        if not (names and client.name not in names)
+        and not ("--python" in words and client.is_node)
+        and not client.sends_media  # it runs in the environment of another
     ]
     if any(client.needs_agent_model and not Environment(client).missing() for client in wanted):
         agent_model.provide(PLACE / "models")

@@ -16,7 +16,7 @@ RESULTS = HERE / "results.json"
 PAGE = HERE.parents[2] / "docs" / "api" / "compatibility.md"
 GROUPS = (
     *("chat", "stream", "async", "tools", "structured", "completions", "embeddings", "responses"),
-    *("files", "batches", "tokens", "models", "errors"),
+    *("images", "audio", "files", "batches", "tokens", "models", "errors"),
 )
 """Groups of features, by the beginning of their names, in the order of the columns."""
 
@@ -24,7 +24,8 @@ Results = dict[str, dict[str, Any]]
 INTRODUCTION = """# Compatibility
 
 Published clients, unmodified, each in an environment of its own, against `manage.py serve` with the default model, or
-with a larger one where that is said. `make contract` runs them and writes this page; `.ci/run` runs those of Python.
+with another one where that is said; models that see and hear are small random ones. `make contract` runs them and
+writes this page; `.ci/run` runs those of Python.
 The scripts and the pins are in `tests/contract/clients/`.
 
 A cell says how many of a client's features of that kind passed; an empty one, that the client has none or that they are
@@ -74,6 +75,7 @@ def _section(client: Client, result: Mapping[str, Any]) -> str:
     rows = [["feature", "result"], ["---", "---"]]
     rows += [[name, _said(**outcome)] for name, outcome in result["features"].items()]
     model = f", with {agent_model.TITLE}" if client.needs_agent_model else ""
+    model = ", with a model that sees and one that writes down speech" if client.sends_media else model
     return (
         f"### {client.package} {result['version']} ({client.registry}){model}\n\n"
         + "\n".join(_line(row) for row in rows)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.contract import media_models
 from tests.contract.clients import agent_model
 from tests.contract.clients.catalogue import CLIENTS, Client
 from tests.contract.clients.environments import AGENT_TIMEOUT_S, PLACE, Environment
@@ -43,6 +44,19 @@ def agents_lightcone(tmp_path_factory) -> Iterator[ServedLightcone]:
         yield served
 
 
+@pytest.fixture(scope="module")
+def media_lightcone(tmp_path_factory) -> Iterator[ServedLightcone]:
+    """`manage.py serve` with a model that sees, whose sound another one writes down."""
+    with media_models.served(tmp_path_factory.mktemp("media"), "llava", hearing="llava") as made:
+        yield made
+
+
+def _served(client: Client) -> str:
+    if client.sends_media:
+        return "media_lightcone"
+    return "agents_lightcone" if client.needs_agent_model else "lightcone"
+
+
 def _marks(client: Client) -> list[pytest.MarkDecorator]:
     """Return the marks of a client: those for Node.js are not in `.ci/run`, and agents take minutes."""
     node = [pytest.mark.node] if client.is_node else []
@@ -56,7 +70,9 @@ def test_every_feature_of_the_client_works(client: Client, outcomes, request, tm
         pytest.skip(environment.missing() or f"{client.name} is not installed (make contract)")
     if client.needs_agent_model and not agent_model.path(PLACE / "models").is_file():
         pytest.skip("the model of agents is not there (make contract)")
-    lightcone = request.getfixturevalue("agents_lightcone" if client.needs_agent_model else "lightcone")
+    lightcone = request.getfixturevalue(_served(client))
+    if client.sends_media:
+        media_models.files_write(tmp_path)
     api_key = lightcone.make_key(rights=["inference", *client.rights]) if client.rights else lightcone.api_key
     lines = environment.run(base_url=lightcone.base_url, api_key=api_key, model=lightcone.model, scratch=tmp_path)
     outcomes[client.name] = lines

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chat.api.request.image_parts import ImageRules
+from chat.api.request.image_parts import MediaRules
 from chat.api.request.messages import last_message_text, messages_walk
 from chat.errors import ApiError
 
@@ -310,7 +310,7 @@ DATA_URL = "data:image/png;base64,aGk="
 def seen(*parts):
     """Return what a model that sees gets of the parts of a message."""
     (message,) = messages_walk(
-        [{"role": "user", "content": list(parts)}], model="m", max_parts=9, images=ImageRules(is_taken=True)
+        [{"role": "user", "content": list(parts)}], model="m", max_parts=9, media=MediaRules(is_taken=True)
     )
     return message["content"]
 
@@ -370,5 +370,5 @@ def test_other_media_are_refused_by_a_model_that_sees():
 def test_a_refusal_names_the_models_that_see():
     message = {"role": "user", "content": [{"image_url": DATA_URL}]}
     with pytest.raises(ApiError) as caught:
-        messages_walk([message], model="m", max_parts=9, images=ImageRules(seeing=["smolvlm", "llava"]))
+        messages_walk([message], model="m", max_parts=9, media=MediaRules(seeing=["smolvlm", "llava"]))
     assert "use a model that takes images: smolvlm, llava" in caught.value.message

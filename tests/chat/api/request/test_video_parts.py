@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from chat.api.request.image_parts import ImageRules
+from chat.api.request.image_parts import MediaRules
 from chat.api.request.messages import messages_walk
 from chat.errors import ApiError
 
 DATA_URL = "data:video/mp4;base64,aGk="
-WATCHING = ImageRules(is_taken=True, takes_videos=True)
+WATCHING = MediaRules(is_taken=True, takes_videos=True)
 
 
 def watched(*parts, rules=WATCHING):
     """Return what a model gets of the parts of a message."""
-    (message,) = messages_walk([{"role": "user", "content": [*parts]}], model="m", max_parts=99, images=rules)
+    (message,) = messages_walk([{"role": "user", "content": [*parts]}], model="m", max_parts=99, media=rules)
     return message["content"]
 
 
@@ -84,7 +84,7 @@ def test_the_bytes_of_images_and_videos_count_together():
     ("is_taken", "words"), [(True, "m takes text and images"), (False, "is not a multimodal model")]
 )
 def test_a_refusal_names_the_models_that_take_videos(is_taken, words):
-    rules = ImageRules(is_taken=is_taken, watching=["qwen3", "qwen2"])
+    rules = MediaRules(is_taken=is_taken, watching=["qwen3", "qwen2"])
     error = refused({"video_url": DATA_URL}, rules=rules)
     assert (error.code, error.param) == ("unsupported_parameter", "messages.0.content.0.video_url")
     assert words in error.message
