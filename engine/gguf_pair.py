@@ -36,10 +36,12 @@ class ProjectorKind:
     width: tuple[str, int]
     """The tensor, and its axis, that is as wide as the text model."""
     texts: tuple[str, ...] = ()
-    """`general.architecture` of its text models; empty: any."""
+    """`general.architecture` of its text models; empty: any but those of PLACED."""
     takes_videos: bool = False
 
 
+PLACED = ("qwen2vl", "qwen3vl")
+"""Text models that turn vectors by the row and column of an image, which projectors for any text model do not say."""
 KINDS = {
     "mlp": ProjectorKind("LLaVA 1.5 and 1.6", ("mm.2.weight", 0)),
     "idefics3": ProjectorKind("SmolVLM and Idefics 3", ("mm.model.fc.weight", 0), ("llama",)),
@@ -102,10 +104,11 @@ class Projector:
         """Raise ModelLoadError unless it goes with a text model. `metadata`: of its file `text`."""
         architecture = str(metadata.get("general.architecture"))
         width, texts = metadata.get(f"{architecture}.embedding_length"), self.kind.texts
-        if texts and architecture not in texts:
+        if architecture not in texts if texts else architecture in PLACED:
+            served = " or ".join(texts) or f"of any but {' and '.join(PLACED)}"
             raise ModelLoadError(
                 f"{self.path}: clip.projector_type {self.type!r} goes with text models of the architecture "
-                f"{' or '.join(texts)}, but {text.name} is {architecture[:SHOWN]!r}; {_remedy(self.path)}"
+                f"{served}, but {text.name} is {architecture[:SHOWN]!r}; {_remedy(self.path)}"
             )
         if self.width != width:
             raise ModelLoadError(
@@ -160,6 +163,8 @@ def find_projector(path: Path, chosen: str = "") -> Projector | None:
     if not candidates:
         return None
     metadata = _numbers_of(path)
+    if chosen and chosen not in {file.name for file in candidates}:
+        logger.info("%s: has no %s beside it, which %s names", path, chosen, SETTING)
     own = [file for file in candidates if file.name == chosen] or _named_after(path, candidates)
     if len(own) == 1:
         return _checked(own[0], path, metadata)

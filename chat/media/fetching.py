@@ -13,7 +13,7 @@ import ssl
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -169,10 +169,12 @@ class MediaFetcher:
         if kept is not None and not _is_of_kind(kept.data, request.kind):
             kept = None
         fresh = await self._fetched(destination, request, budget, kept)
-        if fresh is kept and kept is not None:
+        if kept is not None and fresh.data is kept.data:
             budget.take(len(kept.data), request.param)
         else:
             await asyncio.to_thread(self._cache.put, request.tenant, destination.url, fresh)
+        if kept is not None and not fresh.may_be_kept:
+            await asyncio.to_thread(self._cache.drop, request.tenant, destination.url)
         return fresh
 
     async def _fetched(
@@ -185,7 +187,7 @@ class MediaFetcher:
                 if answer.status in REDIRECTS:
                     location = _header(answer, b"location")
                 elif answer.status == 304 and kept is not None and is_kept:
-                    return kept
+                    return replace(kept, may_be_kept=not _forbids_keeping(answer))
                 elif answer.status == 200:
                     data = await _body(answer, request, budget)
                     is_stored = not _forbids_keeping(answer)

@@ -6,6 +6,7 @@ import base64
 import binascii
 import threading
 import weakref
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ class SoundReader:
         self._limits = limits
         self._decoder: MediaDecoder = MediaDecoder(work, limits)
         self._held_bytes = 0
+        self._released = deque[int]()
+        """What is not yet taken off: garbage is collected at any place, also while a sound is counted."""
         self._changed = threading.Lock()
 
     def close(self) -> None:
@@ -115,15 +118,13 @@ class SoundReader:
     def _hold(self, sound: Sound, num_bytes: int) -> None:
         """Count the samples until nothing has the sound any more. Raises EngineUnavailable if they are too many."""
         with self._changed:
+            while self._released:
+                self._held_bytes -= self._released.popleft()
             if self._held_bytes and self._held_bytes + num_bytes > MAX_HELD_BYTES:
                 message = "the model has as much sound waiting as it may hold; try again later"
                 raise EngineUnavailable(ErrorCode.OVERLOADED, message)
             self._held_bytes += num_bytes
-        weakref.finalize(sound, self._release, num_bytes)
-
-    def _release(self, num_bytes: int) -> None:
-        with self._changed:
-            self._held_bytes -= num_bytes
+        weakref.finalize(sound, self._released.append, num_bytes)
 
 
 def _refused(message: str, param: str) -> RequestError:

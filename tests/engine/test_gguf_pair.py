@@ -92,6 +92,16 @@ def test_a_projector_of_another_model_is_refused_beside_this_one_alone(pairs, fo
     assert sees(folder / "text.gguf")
 
 
+@pytest.mark.parametrize("architecture", ["qwen2vl", "qwen3vl"])
+def test_a_projector_for_any_text_model_is_none_for_qwen_vl(pairs, folder, architecture):
+    """Its images failed one by one: nothing says in which row and column a vector lies."""
+    put(pairs, folder, "mmproj-F16.gguf")
+    projector = find_projector(folder / "text.gguf")
+    metadata = {"general.architecture": architecture, f"{architecture}.embedding_length": projector.width}
+    with pytest.raises(ModelLoadError, match="'mlp' goes with text models of the architecture of any but qwen2vl"):
+        projector.check(folder / "text.gguf", metadata)
+
+
 def changed(folder, changes=(), without=(), more=(), name="mmproj-F16.gguf"):
     """Write the projector of LLaVA again, with other numbers and tensors."""
     reader = gguf.GGUFReader(folder / "mmproj-source.gguf")

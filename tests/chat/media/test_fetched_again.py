@@ -74,6 +74,18 @@ async def test_what_cannot_or_must_not_be_kept_is_fetched_again(
     assert "if-none-match" not in server.asked[-1].headers
 
 
+@pytest.mark.parametrize("status", ["304 Not Modified", "200 OK"])
+async def test_a_file_is_forgotten_once_its_server_forbids_to_keep_it(status, server, fetcher) -> None:
+    url = server.url("/x")
+    server.answers["/x"] = answer(PNG, etag='"v1"')
+    await fetched(fetcher, url)
+    server.answers["/x"] = answer(PNG if "200" in status else b"", status=status, cache_control="no-store")
+    assert not (await fetcher.fetch(url, IMAGE, fetcher.budget())).may_be_kept
+    server.answers["/x"] = answer(PNG)
+    await fetched(fetcher, url)
+    assert "if-none-match" not in server.asked[-1].headers
+
+
 async def test_a_kept_file_is_asked_for_where_it_came_from(server: FileServer, fetcher: MediaFetcher) -> None:
     server.answers |= {"/a": answer(status="302 F", location="/b"), "/b": answer(PNG, etag='"v1"')}
     await fetched(fetcher, server.url("/a"))

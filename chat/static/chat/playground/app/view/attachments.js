@@ -153,7 +153,9 @@ export async function pictureResize(open, file, side) {
 
 /** @param {string} name @param {string} url */
 async function fileAt(name, url) {
-  const blob = await (await fetch(url)).blob();
+  const answer = await fetch(url);
+  if (!answer.ok) throw new Refusal(t("{name} is not there any more.", { name }));
+  const blob = await answer.blob();
   return new File([blob], name, { type: blob.type });
 }
 
