@@ -77,7 +77,7 @@ feature("files: an address is the server's to fetch or refuse", async () => {
     await assert.rejects(ask(model, pdf(new URL("https://files.example/x.pdf"))), (error) => {
       assert.ok(APICallError.isInstance(error));
       assert.equal(error.statusCode, 400);
-      assert.match(error.message, /must be a data URL/);
+      assert.match(error.message, /fetches no remote media/);
       return true;
     });
   }

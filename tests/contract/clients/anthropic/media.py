@@ -69,7 +69,7 @@ def _():
     for kind in ("image", "document"):
         source = {"type": "url", "url": "https://files.example/x"}
         error = raised(anthropic.BadRequestError, ask, block_type=kind, source=source)
-        assert "must be a data URL" in error.body["error"]["message"]
+        assert "fetches no remote media" in error.body["error"]["message"]
 
 
 run()

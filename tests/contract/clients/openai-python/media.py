@@ -79,7 +79,7 @@ def _():
     part = {"type": "input_file", "file_url": "https://files.example/x.pdf"}
     asked = {**ANSWER, "input": [{"role": "user", "content": [{"type": "input_text", "text": WORDS}, part]}]}
     error = raised(openai.BadRequestError, CLIENT.responses.create, **asked)
-    same((error.param, "must be a data URL" in error.message), ("input.0.content.1.file_url", True))
+    same((error.param, "fetches no remote media" in error.message), ("input.0.content.1.file_url", True))
 
 
 @feature("audio: a part of a message is written down")
