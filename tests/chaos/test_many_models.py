@@ -22,7 +22,7 @@ from tests.served import ROOT, ServedLightcone
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
-NUM_REQUESTS, NUM_CLIENTS = 200, 8
+NUM_REQUESTS, NUM_CLIENTS = 60, 8
 CACHE_BYTES = 64 << 20
 BUDGET = 1_450_000_000
 """Two cores of the models below need 1.1 to 1.4 GB, all three more than 1.7."""
