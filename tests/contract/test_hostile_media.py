@@ -37,7 +37,8 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]  # three models start 
 
 TIMEOUT_S = 120.0
 """On a busy machine. The limits themselves are seconds, and tested where they are."""
-GROWTH_BYTES = 256 << 20
+GROWTH_BYTES = 384 << 20
+"""Of three models together, whose caches of prefixes and encoded media fill meanwhile: 275 MiB."""
 MOST = 4
 WATCHING = "qwen3_vl"
 """The model that takes videos, and sound that another one writes down."""
