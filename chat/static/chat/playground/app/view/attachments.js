@@ -2,7 +2,7 @@
 // Takes files into a message: texts as they are, images in a size that models take, each kept by the server before it is sent.
 import { ApiProblem, sendFile } from "../core/api.js";
 import * as app from "../core/app.js";
-import { keptUrl, mediaIn, sourceOf } from "../core/attached.js";
+import { keptUrl, mediaIn } from "../core/attached.js";
 import { fileSize, t } from "../core/i18n.js";
 import { page } from "../core/page.js";
 
@@ -22,10 +22,8 @@ const KEPT = { maxSide: 2048, maxBytes: 2_000_000 };
 /** What is stored nowhere goes with each request of its chat, as text, and all of it fits into one message of the socket. */
 const UNKEPT = { maxSide: 1024, maxBytes: 250_000 };
 const MAX_UNKEPT_CHARS = Math.floor(page.max_bytes * 0.8);
-/** What the longer side of an image can be made smaller to. */
-const SIDES = [2048, 1024, 512, 256];
 /** The files that images were made of, by their places, for as long as the page lives. @type {Map<string, File>} */
-const origins = new Map();
+export const origins = new Map();
 
 /** The bytes of a text. @param {string} text */
 export const sizeOf = (text) => new TextEncoder().encode(text).length;
@@ -78,7 +76,7 @@ function checkSize({ name, size }) {
 }
 
 /** Why a file cannot be taken. */
-class Refusal extends Error {}
+export class Refusal extends Error {}
 
 /** A short text as it is, and everything else as a document that the server reads. @param {Chat} open @param {File} file @param {DraftFile[]} attached @returns {Promise<DraftFile>} */
 async function documentFrom(open, file, attached) {
@@ -113,7 +111,7 @@ async function textIn(file) {
 }
 
 /** @param {Chat} open @param {File} file @param {DraftFile[]} attached @param {number} [side] the longest that it may have @returns {Promise<DraftFile>} */
-async function pictureFrom(open, file, attached, side = Infinity) {
+export async function pictureFrom(open, file, attached, side = Infinity) {
   const { prepare } = await import("./pictures.js");
   const { maxSide, maxBytes } = limitsOf(open);
   const picture = await prepare(file, { maxSide: Math.min(side, maxSide), maxBytes });
@@ -125,39 +123,7 @@ async function pictureFrom(open, file, attached, side = Infinity) {
 }
 
 /** @param {Chat} open */
-const limitsOf = (open) => (isKept(open) ? KEPT : UNKEPT);
-
-/** What the longer side of an image may be made, the longest first. @param {Chat} open @param {Media} media @returns {number[]} */
-export function sidesOf(open, { url, width = 0, height = 0, was }) {
-  const longest = Math.min(limitsOf(open).maxSide, Math.max(...((origins.has(url) && was) || [width, height])));
-  return [longest, ...SIDES.filter((side) => side < longest)];
-}
-
-/**
- * Make an image of a message anew, of the file that it was made of, or what is kept of it after a reload.
- * @param {Chat} open @param {DraftFile} file @param {number} side how long its longer side is to be at most
- * @returns {Promise<{read: DraftFile[], problem: string}>}
- */
-export async function pictureResize(open, file, side) {
-  const { name } = file;
-  const media = /** @type {Media} */ (file.media);
-  const others = (open.draft.peek().files ?? []).filter((other) => other !== file);
-  try {
-    const origin = origins.get(media.url) ?? (await fileAt(name, sourceOf(media) ?? ""));
-    return { read: [{ ...(await pictureFrom(open, origin, others, side)), name }], problem: "" };
-  } catch (error) {
-    if (!(error instanceof Refusal) && !(error instanceof ApiProblem) && !(error instanceof TypeError)) throw error;
-    return { read: [], problem: error instanceof Refusal ? error.message : t("{name} could not be attached: {problem}", { name, problem: error.message }) };
-  }
-}
-
-/** @param {string} name @param {string} url */
-async function fileAt(name, url) {
-  const answer = await fetch(url);
-  if (!answer.ok) throw new Refusal(t("{name} is not there any more.", { name }));
-  const blob = await answer.blob();
-  return new File([blob], name, { type: blob.type });
-}
+export const limitsOf = (open) => (isKept(open) ? KEPT : UNKEPT);
 
 /** Have a file kept, and return what a message calls it; in a chat that is not stored its contents. @param {Chat} open @param {string} name @param {Blob} blob @param {DraftFile[]} attached */
 async function urlOf(open, name, blob, attached) {

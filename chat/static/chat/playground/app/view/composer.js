@@ -8,7 +8,7 @@ import { ContextMeter, fits } from "../insight/context_meter.js";
 import { preferences } from "../palette/preferences.js";
 import { shown } from "../palette/strokes.js";
 import { isHeldBack } from "../parameters/focus.js";
-import { pictureResize, readFiles, sidesOf } from "./attachments.js";
+import { readFiles } from "./attachments.js";
 import { IconButton } from "./controls.js";
 import { Files } from "./files.js";
 import { fit } from "./fitting.js";
@@ -19,7 +19,7 @@ import { ModelLine } from "./model_picker.js";
 
 /** @import { ComponentChildren } from "../../../vendor/preact.js" */
 /** @import { Chat } from "../core/chat.js" */
-/** @import { DraftFile, Media } from "../core/types.js" */
+/** @import { DraftFile } from "../core/types.js" */
 
 const RecordButton = lazy(async () => (await import("./recording.js")).RecordButton);
 /** @param {string} problem */
@@ -73,16 +73,19 @@ export function Composer({ open, children, asked = [open], prefix = "", onSend =
     change({ files: [...(open.draft.value.files ?? []), ...read] });
     if (problem) say(problem);
   };
-  const resize = (/** @type {DraftFile} */ file, /** @type {number} */ side) => {
-    taking.current = taking.current.then(async () => {
-      if (!open.draft.value.files?.includes(file)) return; // it was removed meanwhile
-      setPending([file.name]);
-      const { read, problem } = await pictureResize(open, file, side).finally(() => setPending([]));
-      change({ files: (open.draft.value.files ?? []).map((other) => (other === file ? (read[0] ?? file) : other)) });
-      if (problem) say(problem);
-    });
+  const sizing = {
+    open,
+    /** @param {DraftFile} file @param {() => Promise<{read: DraftFile[], problem: string}>} make */
+    change: (file, make) => {
+      taking.current = taking.current.then(async () => {
+        if (!open.draft.value.files?.includes(file)) return; // it was removed meanwhile
+        setPending([file.name]);
+        const { read, problem } = await make().finally(() => setPending([]));
+        change({ files: (open.draft.value.files ?? []).map((other) => (other === file ? (read[0] ?? file) : other)) });
+        if (problem) say(problem);
+      });
+    },
   };
-  const sides = { of: (/** @type {Media} */ media) => sidesOf(open, media), choose: resize };
   const key = (/** @type {KeyboardEvent} */ event) => {
     // On a touch screen Enter is the only way to a new line.
     const hasMod = event.ctrlKey || event.metaKey;
@@ -108,7 +111,7 @@ export function Composer({ open, children, asked = [open], prefix = "", onSend =
     onDragOver=${(/** @type {Event} */ event) => event.preventDefault()} onDrop=${drop}>
     ${misfit ? html`<${MisfitLine} misfit=${misfit} chats=${asked} id=${`${prefix}misfit`} />` : html`<${ModelLine} open=${open} />`}
     <${Queue} open=${open} />
-    <${Files} files=${files} pending=${pending} sides=${sides} onRemove=${(/** @type {number} */ at) => change({ files: files.filter((_, other) => other !== at) })} />
+    <${Files} files=${files} pending=${pending} sizing=${sizing} onRemove=${(/** @type {number} */ at) => change({ files: files.filter((_, other) => other !== at) })} />
     ${isOver && html`<div class="drop-here" aria-hidden="true"><${Icon} name="image" size=${28} /><span>${t("Drop files to attach them")}</span></div>`}
     <div class="composer-box">
       <${IconButton} icon="clip" label=${t("Attach images and files")} onClick=${() => picker.current?.click()} />

@@ -4,24 +4,27 @@ import { html, useMemo, useState } from "../../../vendor/preact.js";
 import { sourceOf } from "../core/attached.js";
 import { fileSize, number, t } from "../core/i18n.js";
 import { sizeOf } from "./attachments.js";
-import { CopyButton, Dialog, IconButton, Menu, MenuAct } from "./controls.js";
+import { CopyButton, Dialog, IconButton } from "./controls.js";
 import { Icon } from "./icons.js";
 import { closeDialog, openDialog } from "./layers.js";
+import { lazy } from "./lazy.js";
 
+/** @import { Chat } from "../core/chat.js" */
 /** @import { DraftFile, Media } from "../core/types.js" */
 
+const SizeMenu = lazy(async () => (await import("./picture_size.js")).SizeMenu);
 /** Longer texts would hold the page up. */
 const MAX_SHOWN_CHARS = 20_000;
 
-/** @typedef {{of: (media: Media) => number[], choose: (file: DraftFile, side: number) => void}} Sides what the longer side of an image may be made */
+/** @typedef {{open: Chat, change: (file: DraftFile, make: () => Promise<{read: DraftFile[], problem: string}>) => void}} Sizing how a file becomes another one */
 
-/** `pending`: the names of files that are being read. @param {{files: DraftFile[], pending?: string[], onRemove?: (at: number) => void, sides?: Sides}} props */
-export function Files({ files, pending = [], onRemove, sides }) {
+/** `pending`: the names of files that are being read. @param {{files: DraftFile[], pending?: string[], onRemove?: (at: number) => void, sizing?: Sizing}} props */
+export function Files({ files, pending = [], onRemove, sizing }) {
   if (files.length + pending.length === 0) return null;
   return html`<ul class="files" aria-label=${t("Attached files")}>
     ${files.map((file, at) => {
       const Shown = file.media ? SHOWN[file.media.kind] : FileChip;
-      return html`<${Shown} key=${`${at} ${file.name}`} file=${file} sides=${sides} onRemove=${onRemove && (() => onRemove(at))} />`;
+      return html`<${Shown} key=${`${at} ${file.name}`} file=${file} sizing=${sizing} onRemove=${onRemove && (() => onRemove(at))} />`;
     })}
     ${pending.map((name, at) => html`<li key=${`pending ${at}`} class="chip is-pending"><span class="file-name">${name}</span><span class="hint">${t("Being read …")}</span></li>`)}
   </ul>`;
@@ -70,8 +73,8 @@ function SoundChip({ file, onRemove }) {
   </li>`;
 }
 
-/** An image: small with its size before it is sent, larger in the conversation. @param {{file: DraftFile, onRemove?: () => void, sides?: Sides}} props */
-function Picture({ file, onRemove, sides }) {
+/** An image: small with its size before it is sent, larger in the conversation. @param {{file: DraftFile, onRemove?: () => void, sizing?: Sizing}} props */
+function Picture({ file, onRemove, sizing }) {
   const { name } = file;
   const media = /** @type {Media} */ (file.media);
   const [isGone, setGone] = useState(sourceOf(media) === undefined);
@@ -80,21 +83,9 @@ function Picture({ file, onRemove, sides }) {
   return html`<li class=${`picture ${onRemove ? "is-draft" : ""}`}>
     ${isGone ? html`<span class="picture-gone"><${Icon} name="image" size=${20} />${!onRemove && html`<span>${t("{name} is not there any more.", { name })}</span>`}</span>` : open}
     ${onRemove && html`<span class="picture-about"><span class="file-name">${name}</span><span class="hint">${isGone ? t("Not there any more") : factsOf(media)}</span></span>
-      ${sides && !isGone && html`<${SideMenu} file=${file} sides=${sides} />`}
+      ${sizing && !isGone && html`<${SizeMenu} file=${file} sizing=${sizing} />`}
       <${IconButton} icon="close" size=${14} label=${t("Remove {name}", { name })} onClick=${onRemove} />`}
   </li>`;
-}
-
-/** The sizes that an image can be sent in; a smaller one takes fewer tokens of many models. @param {{file: DraftFile, sides: Sides}} props */
-function SideMenu({ file, sides }) {
-  const media = /** @type {Media} */ (file.media);
-  const [longest, ...smaller] = sides.of(media);
-  if (smaller.length === 0) return null;
-  const present = Math.max(media.width ?? 0, media.height ?? 0);
-  return html`<${Menu} icon="resize" label=${t("Size of {name}", { name: file.name })}>${[longest, ...smaller].map(
-    (side) => html`<${MenuAct} key=${side} icon=${side === present ? "check" : "image"} onClick=${() => sides.choose(file, side)}>
-      ${t("{n} pixels", { n: number(side, PLAIN) })}<//>`,
-  )}<//>`;
 }
 
 /** @param {{file: DraftFile}} props */
@@ -111,6 +102,6 @@ function factsOf({ width, height, was, num_bytes: size }) {
   const sides = [was, [width, height]].flatMap((pair) => (pair?.[0] ? `${number(Number(pair[0]), PLAIN)} × ${number(Number(pair[1]), PLAIN)}` : []));
   return [sides.join(" → "), size ? fileSize(size) : ""].filter(Boolean).join(" · ");
 }
-const PLAIN = { useGrouping: false };
+export const PLAIN = { useGrouping: false };
 
 const SHOWN = { image_url: Picture, input_audio: SoundChip, file: DocumentChip };
