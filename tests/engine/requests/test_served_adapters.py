@@ -8,9 +8,12 @@ import pytest
 
 from engine.api import Completed, ModelLoadError, Rejected
 from engine.api.errors import EngineUnavailable
-from engine.messages import AdapterLoaded, AddAdapter, AddSequence, RemoveAdapter
+from engine.messages import IMAGE_ADAPTER, AdapterLoaded, AddAdapter, AddSequence, RemoveAdapter
 from tests.engine.scripted_core import READY, ScriptedCore
 from tests.engine.stage import output, payloads
+
+FIRST = IMAGE_ADAPTER + 1
+"""The id of the first adapter that is added."""
 
 
 @pytest.fixture
@@ -31,17 +34,17 @@ def added(stage, caller, name="one", **answer):
 def test_an_adapter_can_be_named_once_the_core_has_answered(stage, caller):
     waiting = caller.submit(stage.engine.add_adapter, "one", "adapters/one")
     message = stage.core.hear(AddAdapter)
-    assert message == AddAdapter(1, "one", str(Path("adapters/one").absolute()))
+    assert message == AddAdapter(FIRST, "one", str(Path("adapters/one").absolute()))
     stage.submit("early", adapter="one")
     assert isinstance(payloads(stage.events_to_end("early"))[0], Rejected)
     assert stage.engine.adapters() == ()
-    stage.core.say(message=AdapterLoaded(1, "", 8, ["q_proj"], 100))
+    stage.core.say(message=AdapterLoaded(FIRST, "", 8, ["q_proj"], 100))
     info = waiting.result(20)
     assert (info.name, info.path, info.rank, info.modules, info.num_bytes) == ("one", message.path, 8, ("q_proj",), 100)
     assert stage.engine.adapters() == (info,)
     stage.submit("late", adapter="one")
     (sequence,) = stage.core.hear_sequences()
-    assert sequence.adapter_id == 1
+    assert sequence.adapter_id == FIRST
     stage.core.say(output(sequence, b"a", "length"))
     assert isinstance(payloads(stage.events_to_end("late"))[-1], Completed)
 
@@ -51,8 +54,8 @@ def test_an_error_of_the_core_is_raised_and_frees_what_the_core_holds(stage, cal
     stage.core.say(message=AdapterLoaded(stage.core.hear(AddAdapter).adapter_id, "x: holds nothing"))
     with pytest.raises(ModelLoadError, match="x: holds nothing"):
         waiting.result(20)
-    assert stage.core.hear(RemoveAdapter).adapter_id == 1
-    assert added(stage, caller).adapter_id == 2
+    assert stage.core.hear(RemoveAdapter).adapter_id == FIRST
+    assert added(stage, caller).adapter_id == FIRST + 1
 
 
 def test_an_adapter_that_a_core_dies_of_is_not_given_to_the_next(make_stage, caller):
