@@ -112,7 +112,7 @@ async def test_a_key_without_the_right_is_named_to_the_fetcher(fetcher):
 
 async def test_nothing_is_kept_of_a_project_that_stores_nothing(fetcher):
     for caller in (SomeCaller(), SomeCaller(stores_nothing=True)):
-        await images.image_rules(user(image("https://a/1")), SEEING, caller)
+        await images.media_rules(user(image("https://a/1")), SEEING, caller)
         await images.files_fetched(user(file("https://a/2")), caller, fetcher.budget())
     assert fetcher.kept == [True, True, False, False]
 
