@@ -6,14 +6,11 @@ import base64
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django.conf import settings
-
 from chat.api.request.fields import echo
 from chat.api.request.image_parts import (
     DATA_URL,
     ECHO_CHARS,
     HEAD_CHARS,
-    MAX_NAMES,
     ImagePartReader,
     MediaRules,
     SentMedia,
@@ -35,12 +32,10 @@ SOUND = "sound"
 class AudioPartReader:
     """Reads the sounds of all messages of one request; counts them. `images`: which counts the bytes of all media."""
 
-    def __init__(self, problems: Problems, rules: MediaRules, model: str, images: ImagePartReader) -> None:
+    def __init__(self, problems: Problems, rules: MediaRules, images: ImagePartReader) -> None:
         self._problems = problems
         self._rules = rules
-        self._model = model
         self._images = images
-        self._num_sounds = 0
 
     def read(self, kind: str, sound: Any, path: str, uuid: Any = None) -> list[Json]:
         """Return the part for the worker, with the path for its errors; nothing after a problem.
@@ -49,7 +44,7 @@ class AudioPartReader:
         """
         place, name = f"{path.removesuffix(kind)}uuid", "data" if kind == INPUT_AUDIO else "url"
         value = sound.get(name) if isinstance(sound, dict) else sound
-        if not self._is_one_more(path, self._rules.hearing):
+        if not self._images.is_one_more(path, SOUND, SOUND, self._rules.hearing):
             return []
         if uuid is not None and not is_name(uuid):
             refuse_name(self._problems, uuid, place)
@@ -74,31 +69,9 @@ class AudioPartReader:
         """Return the part of vectors in place of a sound; nothing after a problem."""
         if isinstance(vectors, dict) and list(vectors) == [AUDIO_EMBEDS]:
             vectors = vectors[AUDIO_EMBEDS]
-        if not self._is_one_more(path, self._rules.hearing_itself):
+        if not self._images.is_one_more(path, SOUND, SOUND, self._rules.hearing_itself):
             return []
-        if self._rules.embeds_problem:
-            self._problems.refuse(path, self._rules.embeds_problem, "unsupported_parameter")
-        elif not isinstance(vectors, str):
-            message = f"must be a string, the vectors as base64 of a .npy or safetensors file; got {echo(vectors)}"
-            self._problems.refuse(path, message, "invalid_type")
-        elif self._images.has_room(vectors, path, SOUND):
-            return [{"type": AUDIO, "data": vectors, "is_vectors": True, "param": path}]
-        return []
-
-    def _is_one_more(self, path: str, others: Sequence[str]) -> bool:
-        """Count a sound; refuse it if the model takes none, or no more. `others`: models that could take it."""
-        if not self._rules.takes_sounds:
-            names = ", ".join(others[:MAX_NAMES])
-            choice = f"use a model that takes sound: {names}" if names else "choose another model"
-            message = f"cannot be used: {self._model} {self._rules.takes}; send text, or {choice}"
-            self._problems.refuse(path, message, "unsupported_parameter")
-            return False
-        most = settings.LIGHTCONE_MEDIA_LIMITS.max_media_items
-        self._num_sounds += 1
-        if self._num_sounds > most:
-            self._problems.refuse(path, f"is one sound more than the limit of {most} in a request")
-            return False
-        return True
+        return self._images.vectors_part(vectors, path, AUDIO, SOUND)
 
     def _named(self, name: str, place: str) -> list[Json]:
         """Return the part of a sound that was sent before."""

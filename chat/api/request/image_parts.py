@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -63,9 +64,13 @@ class MediaRules:
     @property
     def takes(self) -> str:
         """Say what the model takes, for the refusal of something else."""
-        taken = {"images": self.is_taken, "videos": self.takes_videos, "sound": self.takes_sounds}
-        kinds = " and ".join(name for name, is_taken in taken.items() if is_taken)
+        kinds = " and ".join(name for name, is_taken in self.taken.items() if is_taken)
         return f"takes text and {kinds}" if kinds else "is not a multimodal model"
+
+    @property
+    def taken(self) -> dict[str, bool]:
+        """Whether the model takes each kind of media, by its plural."""
+        return {"images": self.is_taken, "videos": self.takes_videos, "sound": self.takes_sounds}
 
     @property
     def takes_media(self) -> bool:
@@ -81,13 +86,13 @@ class MediaRules:
 
 
 class ImagePartReader:
-    """Reads the images of all messages of one request; counts them and their bytes."""
+    """Reads the images of all messages of one request; counts media of all kinds and their bytes."""
 
     def __init__(self, problems: Problems, rules: MediaRules, model: str) -> None:
         self._problems = problems
         self._rules = rules
         self._model = model
-        self._num_images = 0
+        self._nums = Counter[str]()
         self._num_bytes = rules.num_other_bytes
 
     def read(self, image: Any, path: str, uuid: Any = None) -> list[Json]:
@@ -96,7 +101,7 @@ class ImagePartReader:
         `image`, and its `uuid` beside it: as sent.
         """
         url, detail = image_url(image), image.get("detail") if isinstance(image, dict) else None
-        if not self._is_one_more(path):
+        if not self.is_one_more(path, IMAGE, "images", self._rules.seeing):
             return []
         if uuid is not None and not is_name(uuid):
             refuse_name(self._problems, uuid, f"{path.removesuffix(IMAGE_URL)}uuid")
@@ -120,29 +125,36 @@ class ImagePartReader:
         """Return the part of vectors in place of an image; nothing after a problem."""
         if isinstance(vectors, dict) and list(vectors) == [IMAGE_EMBEDS]:
             vectors = vectors[IMAGE_EMBEDS]
-        if not self._is_one_more(path):
+        if not self.is_one_more(path, IMAGE, "images", self._rules.seeing):
             return []
+        return self.vectors_part(vectors, path, IMAGE, IMAGE)
+
+    def vectors_part(self, vectors: Any, path: str, kind: str, noun: str) -> list[Json]:
+        """Return the part of vectors in place of an item of a kind; nothing after a problem. `noun`: for errors."""
         if self._rules.embeds_problem:
             self._problems.refuse(path, self._rules.embeds_problem, "unsupported_parameter")
         elif not isinstance(vectors, str):
             message = f"must be a string, the vectors as base64 of a .npy or safetensors file; got {echo(vectors)}"
             self._problems.refuse(path, message, "invalid_type")
-        elif self.has_room(vectors, path, IMAGE):
-            return [{"type": IMAGE, "data": vectors, "is_vectors": True, "param": path}]
+        elif self.has_room(vectors, path, noun):
+            return [{"type": kind, "data": vectors, "is_vectors": True, "param": path}]
         return []
 
-    def _is_one_more(self, path: str) -> bool:
-        """Count an image; refuse it if the model takes none, or no more."""
-        if not self._rules.is_taken:
-            names = ", ".join(self._rules.seeing[:MAX_NAMES])
-            choice = f"use a model that takes images: {names}" if names else "choose another model"
+    def is_one_more(self, path: str, noun: str, plural: str, others: Sequence[str]) -> bool:
+        """Count an item of media by its noun; refuse it if the model takes none, or no more.
+
+        `others`: models that could take it.
+        """
+        if not self._rules.taken[plural]:
+            names = ", ".join(others[:MAX_NAMES])
+            choice = f"use a model that takes {plural}: {names}" if names else "choose another model"
             message = f"cannot be used: {self._model} {self._rules.takes}; send text, or {choice}"
             self._problems.refuse(path, message, "unsupported_parameter")
             return False
         most = settings.LIGHTCONE_MEDIA_LIMITS.max_media_items
-        self._num_images += 1
-        if self._num_images > most:
-            self._problems.refuse(path, f"is one image more than the limit of {most} in a request")
+        self._nums[noun] += 1
+        if self._nums[noun] > most:
+            self._problems.refuse(path, f"is one {noun} more than the limit of {most} in a request")
             return False
         return True
 

@@ -49,8 +49,8 @@ class PartReader:
         self._problems = problems
         self._files = FilePartReader(problems, files, () if media.is_taken else media.seeing)
         self._images = ImagePartReader(problems, media, model)
-        self._videos = VideoPartReader(problems, media, model, self._images)
-        self._sounds = AudioPartReader(problems, media, model, self._images)
+        self._videos = VideoPartReader(problems, media, self._images)
+        self._sounds = AudioPartReader(problems, media, self._images)
         self._max_parts = max_parts
         self._num_parts = 0
 

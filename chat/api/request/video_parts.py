@@ -12,7 +12,6 @@ from chat.api.request.image_parts import (
     DATA_URL,
     ECHO_CHARS,
     HEAD_CHARS,
-    MAX_NAMES,
     ImagePartReader,
     MediaRules,
     image_url,
@@ -32,30 +31,20 @@ FRAMES_TYPE = "video/jpeg"
 class VideoPartReader:
     """Reads the videos of all messages of one request; counts them. `images`: which counts the bytes of all media."""
 
-    def __init__(self, problems: Problems, rules: MediaRules, model: str, images: ImagePartReader) -> None:
+    def __init__(self, problems: Problems, rules: MediaRules, images: ImagePartReader) -> None:
         self._problems = problems
         self._rules = rules
-        self._model = model
         self._images = images
-        self._num_videos = 0
 
     def read(self, video: Any, path: str, uuid: Any = None) -> list[Json]:
         """Return the part for the worker, with the path for its errors; nothing after a problem.
 
         `video`, and its `uuid` beside it: as sent.
         """
-        if not self._rules.takes_videos:
-            names = ", ".join(self._rules.watching[:MAX_NAMES])
-            choice = f"use a model that takes videos: {names}" if names else "choose another model"
-            message = f"cannot be used: {self._model} {self._rules.takes}; send text, or {choice}"
-            self._problems.refuse(path, message, "unsupported_parameter")
+        if not self._images.is_one_more(path, VIDEO, "videos", self._rules.watching):
             return []
-        place = f"{path.removesuffix(VIDEO_URL)}uuid"
-        url, most = image_url(video), settings.LIGHTCONE_MEDIA_LIMITS.max_media_items
-        self._num_videos += 1
-        if self._num_videos > most:
-            self._problems.refuse(path, f"is one video more than the limit of {most} in a request")
-        elif uuid is not None and not is_name(uuid):
+        url, place = image_url(video), f"{path.removesuffix(VIDEO_URL)}uuid"
+        if uuid is not None and not is_name(uuid):
             refuse_name(self._problems, uuid, place)
         elif url is None and uuid is not None:
             return self._named(uuid, place)
