@@ -37,8 +37,9 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]  # three models start 
 
 TIMEOUT_S = 120.0
 """On a busy machine. The limits themselves are seconds, and tested where they are."""
-GROWTH_BYTES = 384 << 20
-"""Of three models together, whose caches of prefixes and encoded media fill meanwhile: 275 MiB."""
+GROWTH_BYTES = 320 << 20
+"""Of all processes. Measured, 265 to 275 MiB: the child that reads files 91, web and worker 40 each, Valkey 36, a child
+for images that was started anew 37; cores 6."""
 MOST = 4
 WATCHING = "qwen3_vl"
 """The model that takes videos, and sound that another one writes down."""
