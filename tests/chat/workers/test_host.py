@@ -138,14 +138,18 @@ class Floor:
             self.settle()
 
     def settle(self) -> None:
-        """Let as much time pass as lets a model that has just loaded leave again.
+        """Let as much time pass as lets a model that has just loaded leave again."""
+        self.pass_time(SETTLE_S + 1)
 
-        A lease is ready before the host has noted when its model became so: the note ends the thread of the load.
+    def pass_time(self, seconds: float) -> None:
+        """Let the host note what its leases already say, and then let time pass.
+
+        A lease is ready or failed before the host has noted since when: the note ends the thread of the load.
         """
         for thread in threading.enumerate():
             if thread.name.startswith("host "):
                 thread.join(DEADLINE_S)
-        self.clock.now += SETTLE_S + 1
+        self.clock.now += seconds
 
     def begin_run(self, name: str) -> str:
         """Admit a run of a loaded model and have its worker take it; the engine holds it."""
@@ -218,7 +222,7 @@ def test_a_busy_model_stays_until_patience_ends_and_then_leaves_after_its_last_r
     lease = floor.leases()["c"]
     assert (lease.state, "waits for memory" in lease.reason) == ("unloaded", True)
     assert floor.states().get("a") == floor.states().get("b") == "ready"
-    floor.clock.now += PATIENCE_S + 1
+    floor.pass_time(PATIENCE_S + 1)
     floor.turn_until(lambda: floor.states().get("a") == "unloaded")
     assert floor.consumer.slugs == {"b"}, "it takes no new runs"
     assert not floor.engines["a"][0].is_closed, "its run goes on"
@@ -244,7 +248,7 @@ def test_an_idle_model_leaves_after_its_time_and_a_used_one_does_not(floor: Floo
     floor.load("a", "b")
     run_id = floor.begin_run("b")
     floor.host.turn()
-    floor.clock.now += 61
+    floor.pass_time(61)
     floor.turn_until(lambda: floor.states() == {"a": "unloaded", "b": "ready"})
     floor.end_run("b", run_id)
 
@@ -281,17 +285,17 @@ def test_a_model_that_fails_is_tried_again_after_a_pause_and_once_its_file_has_c
     floor.ask("b")
     floor.turn_until(lambda: floor.states().get("b") == "failed")
     assert floor.leases()["b"].reason == "it is torn"
-    floor.clock.now += RETRY_S - 1
+    floor.pass_time(RETRY_S - 1)
     floor.host.turn()
     assert floor.states().get("b") == "failed"
-    floor.clock.now += 2
+    floor.pass_time(2)
     floor.turn_until(lambda: floor.states().get("b") == "unloaded")
     floor.ask("b")
     floor.turn_until(lambda: floor.states().get("b") == "failed")
     (floor.tmp_path / "b").write_text("whole")
-    floor.clock.now += 3
+    floor.pass_time(3)
     floor.host.refresh()
-    floor.clock.now += 3
+    floor.pass_time(3)
     floor.turn_until(lambda: floor.states().get("b") == "unloaded")
     floor.ask("b")
     floor.turn_until(lambda: floor.states().get("b") == "ready")
@@ -301,7 +305,7 @@ def test_the_first_model_is_tried_again_without_a_request(floor: Floor) -> None:
     floor.errors["a"] = [ModelLoadError("it is torn")]
     floor.open("a")
     floor.turn_until(lambda: floor.states() == {"a": "failed"})
-    floor.clock.now += RETRY_S + 1
+    floor.pass_time(RETRY_S + 1)
     floor.turn_until(lambda: floor.states() == {"a": "ready"})
 
 
@@ -512,10 +516,10 @@ def test_a_restarted_model_ends_its_requests_and_is_loaded_anew(floor: Floor) ->
 def test_a_model_whose_files_have_changed_says_so(floor: Floor) -> None:
     floor.open("a")
     floor.load("a")
-    floor.clock.now += LOOK_S
+    floor.pass_time(LOOK_S)
     floor.turn_until(lambda: floor.leases()["a"].outdated == "")
     (floor.tmp_path / "a").write_bytes(b"new")
-    floor.clock.now += LOOK_S
+    floor.pass_time(LOOK_S)
     floor.host.refresh()
     assert [worker.lease()["outdated"] for worker in floor.workers] == ["files"]
 
@@ -529,7 +533,7 @@ def test_what_a_waiting_model_needs_is_read_again_once_its_files_have_changed(fl
     floor.turn_until(lambda: "waits for memory" in floor.leases()["b"].reason)
     floor.sizes["b"] = 40
     (floor.tmp_path / "b").write_text("smaller")
-    floor.clock.now += LOOK_S
+    floor.pass_time(LOOK_S)
     floor.turn_until(lambda: floor.states() == {"a": "ready", "b": "ready"})
     floor.end_run("a", run_id)
 
@@ -545,7 +549,7 @@ def test_a_disk_that_hangs_holds_up_no_turn_and_no_command(floor: Floor, monkeyp
         return ()
 
     monkeypatch.setattr("chat.workers.host.file_states", hang)
-    floor.clock.now += LOOK_S
+    floor.pass_time(LOOK_S)
     look = threading.Thread(target=floor.host.refresh)
     look.start()
     assert is_asked.wait(DEADLINE_S)

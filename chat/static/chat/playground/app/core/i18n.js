@@ -32,6 +32,9 @@ export const locale = navigator.languages.find((one) => one.split("-")[0] === pa
 /** @param {number} value @param {Intl.NumberFormatOptions} [options] */
 export const number = (value, options) => value.toLocaleString(locale, options);
 
+/** The length of a side of an image. @param {number} value in pixels */
+export const pixels = (value) => number(value, { useGrouping: false });
+
 /** @param {number} value seconds */
 export const seconds = (value) => `${number(value, { minimumFractionDigits: 2, maximumFractionDigits: 2 })} s`;
 

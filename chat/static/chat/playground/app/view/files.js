@@ -2,7 +2,7 @@
 // The files of a message, before it is sent and after: images as they look, texts by name and size. Each opens in a dialog.
 import { html, useMemo, useState } from "../../../vendor/preact.js";
 import { sourceOf } from "../core/attached.js";
-import { fileSize, number, t } from "../core/i18n.js";
+import { fileSize, number, pixels, t } from "../core/i18n.js";
 import { sizeOf } from "./attachments.js";
 import { CopyButton, Dialog, IconButton } from "./controls.js";
 import { Icon } from "./icons.js";
@@ -99,9 +99,8 @@ function PictureDialog({ file }) {
 
 /** Its width and height, from what to what it was made smaller, and its size. @param {Media} media */
 function factsOf({ width, height, was, num_bytes: size }) {
-  const sides = [was, [width, height]].flatMap((pair) => (pair?.[0] ? `${number(Number(pair[0]), PLAIN)} × ${number(Number(pair[1]), PLAIN)}` : []));
+  const sides = [was, [width, height]].flatMap((pair) => (pair?.[0] ? `${pixels(Number(pair[0]))} × ${pixels(Number(pair[1]))}` : []));
   return [sides.join(" → "), size ? fileSize(size) : ""].filter(Boolean).join(" · ");
 }
-export const PLAIN = { useGrouping: false };
 
 const SHOWN = { image_url: Picture, input_audio: SoundChip, file: DocumentChip };

@@ -3,10 +3,9 @@
 import { html } from "../../../vendor/preact.js";
 import { ApiProblem } from "../core/api.js";
 import { sourceOf } from "../core/attached.js";
-import { number, t } from "../core/i18n.js";
+import { pixels, t } from "../core/i18n.js";
 import { limitsOf, origins, pictureFrom, Refusal } from "./attachments.js";
 import { Menu, MenuAct } from "./controls.js";
-import { PLAIN } from "./files.js";
 
 /** @import { Chat } from "../core/chat.js" */
 /** @import { DraftFile, Media } from "../core/types.js" */
@@ -23,7 +22,7 @@ export function SizeMenu({ file, sizing: { open, change } }) {
   const present = Math.max(media.width ?? 0, media.height ?? 0);
   return html`<${Menu} icon="resize" label=${t("Size of {name}", { name: file.name })}>${sides.map(
     (side) => html`<${MenuAct} key=${side} icon=${side === present ? "check" : "image"} onClick=${() => change(file, () => resized(open, file, side))}>
-      ${t("{n} pixels", { n: number(side, PLAIN) })}<//>`,
+      ${t("{n} pixels", { n: pixels(side) })}<//>`,
   )}<//>`;
 }
 
