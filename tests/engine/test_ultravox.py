@@ -20,6 +20,7 @@ from engine.models.transformers_backend.media_config import sound_config
 from engine.models.transformers_backend.ultravox_encoder import UltravoxEncoder
 from engine.ultravox_folder import STORED_FORMAT
 from tests.engine.hearing_folders import sound_of
+from tests.engine.loading.quantized_folders import FORMATS, write_quantized
 from tests.engine.loading.test_tower_size import PeakBytes
 from tests.engine.seeing_folders import write_seeing
 from tests.engine.test_hearing import engine_messages, vectors_part
@@ -35,7 +36,7 @@ CONVERSATIONS = [
     [["long ", LONG, " end"]],
 ]
 """The parts of each message of the user."""
-FORMS = {
+VERSIONS = {
     "v0.5": {},
     "v0.4": {"has_middle_norm": False, "special": ("<|reserved_special_token_0|>",)},
     "relu": {"act": "relu"},
@@ -43,9 +44,9 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_answers_are_those_of_the_parts(tmp_path, make_real_engine, form):
-    model = write_ultravox(tmp_path / "ultravox", **FORMS[form])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_answers_are_those_of_the_parts(tmp_path, make_real_engine, version):
+    model = write_ultravox(tmp_path / "ultravox", **VERSIONS[version])
     found = [model.expected(conversation, NUM_TOKENS) for conversation in CONVERSATIONS]
     assert len({tuple(answered) for _, answered in found}) == len(found)
     engine = make_real_engine(tmp_path / "ultravox", max_num_batched_tokens=24)
@@ -175,6 +176,17 @@ def test_the_text_model_within_a_larger_one_is_taken_out_of_it(tmp_path):
     need = memory_need(EngineConfig(tmp_path / "ultravox", "u", weights="float32", kv_cache_bytes=8 << 20))
     parts = (*larger.model.language_model.parameters(), *model.encoder.values(), *model.projector.values())
     assert need.weights_bytes == sum(one.nbytes for one in parts)
+
+
+def test_a_text_model_in_quantised_weights_is_read_as_in_a_folder_of_its_own(tmp_path, make_real_engine):
+    model = write_ultravox(tmp_path / "ultravox", holds=("audio",))
+    write_quantized(tmp_path / "Tiny-Llama", model.text, *FORMATS["GPTQ"][:2])
+    assert "weights in GPTQ" in describe_model(tmp_path / "ultravox")
+    num_rows, answered = model.expected(CONVERSATIONS[0], NUM_TOKENS)
+    engine = make_real_engine(tmp_path / "ultravox")
+    engine.submit("run", messages=engine_messages(CONVERSATIONS[0]), **GREEDY)
+    events = engine.events_to_end("run")["run"]
+    assert (events[0].payload.num_prompt_tokens, token_ids(events)) == (num_rows, answered)
 
 
 @pytest.mark.parametrize(
