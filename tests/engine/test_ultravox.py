@@ -130,8 +130,11 @@ def test_a_window_takes_no_more_than_is_planned(tmp_path):
         "input_features": torch.zeros(2, BANDS, WINDOW_FRAMES),
         "frame_lengths": torch.tensor([WINDOW_FRAMES, WINDOW_FRAMES // 2]),
     }
+    passed = []
+    encoder.call_between_parts(lambda: passed.append(True))
     with PeakBytes([sound["input_features"][0]]) as peak:
         encoder.encode(sound)
+    assert len(passed) > 2 * (2 + 2 * 8 + 3)  # of each window: convolutions, layers, projector
     planned = read_sounds(tmp_path, 30).step_bytes(1, torch.float32)
     assert planned / 8 < peak.most <= planned
 

@@ -6,6 +6,7 @@ projector joins states that follow each other. Method: https://github.com/fixie-
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 from engine.api.errors import ModelLoadError
 from engine.layers.embedding import EncodedMedia
 from engine.models.transformers_backend.media_config import SoundConfig, sound_config
-from engine.models.transformers_backend.media_encoder import loaded_quietly
+from engine.models.transformers_backend.media_encoder import call_between_parts, loaded_quietly
 from engine.ultravox_folder import AUDIO, WHISPER
 
 FEATURES, LENGTHS = "input_features", "frame_lengths"
@@ -54,6 +55,11 @@ class UltravoxEncoder:
                 named = {name.removeprefix(prefix): tensors[name].to(device, dtype) for name, prefix in own}
                 _fill(path, module, named)
         return cls(tower, projector, device, dtype)
+
+    def call_between_parts(self, call: Callable[[], None]) -> None:
+        """Have this called before each part of the encoder."""
+        for module in (self._tower, self._projector):
+            call_between_parts(module, call)
 
     @torch.inference_mode()
     def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
