@@ -30,8 +30,8 @@ NOT_SERVED = ("audio_latency_block_size", "num_projector_layers")
 OUTER = ("quantization_config", "compression_config", "tie_word_embeddings")
 """Fields of a larger model that hold for the text model within it."""
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
-STORED_FORMAT = "safetensors"
-"""What `manage.py model pull` adds to the name of a folder, behind a colon."""
+STORED_FORMAT, STORED_FILES = "safetensors", "files"
+"""What `manage.py model pull` adds to the name of a folder, behind a colon; where the store has a model's files."""
 SHOWN = 80
 """Characters of a value of the file in an error."""
 
@@ -100,10 +100,13 @@ def part_folder(path: Path, values: Mapping[str, Any], part: Part) -> Path:
     for folder in _places(path.absolute(), named):
         if (folder / "config.json").is_file():
             return folder
-    raise ModelLoadError(
-        f"{path}: holds no {part.what}, and names {named}, which is not there. Put its folder beside this one, as "
-        f"{path.parent / named.rpartition('/')[2]}; or have both in the store: `manage.py model pull {named}`"
-    )
+    beside = path.parent / named.rpartition("/")[2]
+    remedy = f"`manage.py model pull {named}`, or `model import` of its folder"
+    if path.name == STORED_FILES:
+        remedy = f"Bring it into the store, and then this model: {remedy}"
+    else:
+        remedy = f"Put its folder beside this one, as {beside}; or have both in the store: {remedy}"
+    raise ModelLoadError(f"{path}: holds no {part.what}, and names {named}, which is not on this machine. {remedy}")
 
 
 def _places(path: Path, named: str) -> Iterator[Path]:
@@ -116,7 +119,7 @@ def _places(path: Path, named: str) -> Iterator[Path]:
     yield path.parent / name
     for root in (path.parents[number] for number in (1, 3) if number < len(path.parents)):
         for stored in (name, f"{name}:{STORED_FORMAT}", named):
-            yield root / quote(stored, safe="") / "files"
+            yield root / quote(stored, safe="") / STORED_FILES
 
 
 def _described(folder: Path) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def _in_windows(path: Path, config: Any) -> OpenedSounds:
 def _in_frames(path: Path) -> OpenedSounds:
     """Use Whisper's feature extractor for Ultravox: sounds have as many vectors as they are long, window by window.
 
-    Published folders leave its settings out: those of Whisper are all alike but for the bands.
+    A folder may lack its settings: those of Whisper are all alike but for the bands.
     """
     config = sound_config(path)
     extractor = WhisperFeatureExtractor(feature_size=config.tower.num_mel_bins)

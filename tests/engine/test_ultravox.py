@@ -168,6 +168,10 @@ def test_parts_are_found_in_the_folder_and_in_the_store(tmp_path, whole, part):
         (root / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "made" / made).rename(root / place)
     assert "context 2048" in describe_model(root / whole)
+    shutil.rmtree(root / part)
+    with pytest.raises(ModelLoadError, match="which is not on this machine") as caught:
+        describe_model(root / whole)
+    assert ("beside this one" in caught.value.message) == (whole == "ultravox")
 
 
 def test_the_text_model_within_a_larger_one_is_taken_out_of_it(tmp_path):
