@@ -18,8 +18,9 @@ from chat.access.keys import Caller
 from chat.api.answering.named_media import media_named
 from chat.api.request.audio_parts import AUDIO, AUDIO_EMBEDS, sounds_sent
 from chat.api.request.build import embeds_problem
-from chat.api.request.file_parts import AttachedFile, file_urls, has_files
+from chat.api.request.file_parts import file_urls, has_files
 from chat.api.request.image_parts import IMAGE, IMAGE_EMBEDS, IMAGE_URL, REMOTE, MediaRules, image_url, media_sent
+from chat.api.request.named_files import AttachedFile
 from chat.api.request.video_parts import VIDEO, VIDEO_URL
 from chat.catalog.named_models import modalities_live, models_that_take
 from chat.catalog.services import ModelEntry

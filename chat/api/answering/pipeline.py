@@ -24,8 +24,8 @@ from chat.api.answering.hearing import Hearing, sounds_heard
 from chat.api.answering.images import files_fetched, media_fetcher, media_rules
 from chat.api.dialect import AnswerHead, P_co, RequestReader
 from chat.api.request.build import MessagesRefused, QueuePlacement, generation_request, rights_check
-from chat.api.request.file_parts import AttachedFiles
 from chat.api.request.messages import last_message_text
+from chat.api.request.named_files import AttachedFiles
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.strict_json import json_object_read
 from chat.api.request.tools import is_forced

@@ -73,12 +73,8 @@ class DocumentReader:
 
     def _kept_file(self, source: dict[str, Any], path: str, title: str | None) -> list[Part]:
         """Return the part of a file that the project keeps, under its own name if the document has no title."""
-        file_id = source.get("file_id")
-        if not isinstance(file_id, str) or not file_id:
-            code = "invalid_value" if file_id == "" else "invalid_type"
-            self._problems.refuse(f"{path}.file_id", f"must be the id of a file, got {echo(file_id)}", code)
-            return []
-        return [{"type": "file", "file": {"file_id": file_id, "filename": title}}]
+        file_id = file_id_read(source, path, self._problems)
+        return [] if file_id is None else [{"type": "file", "file": {"file_id": file_id, "filename": title}}]
 
     def _file(self, source: dict[str, Any], path: str, title: str) -> list[Part]:
         media_type, data = source.get("media_type"), source.get("data")
@@ -112,6 +108,16 @@ class DocumentReader:
         if isinstance(citations, dict) and citations.get("enabled"):
             message = "cannot be enabled: this server's models do not cite; leave it out"
             self._problems.refuse(f"{path}.citations", message, "unsupported_parameter")
+
+
+def file_id_read(source: dict[str, Any], path: str, problems: Problems) -> str | None:
+    """Return the id of a source that names a file; None after a problem."""
+    file_id = source.get("file_id")
+    if isinstance(file_id, str) and file_id:
+        return file_id
+    code = "invalid_value" if file_id == "" else "invalid_type"
+    problems.refuse(f"{path}.file_id", f"must be the id of a file, got {echo(file_id)}", code)
+    return None
 
 
 def text_part(text: str) -> Part:
