@@ -237,6 +237,7 @@ class ConversationReader:
             self._sent[path] = sent
             if part["type"] == "file":
                 self._sent |= {f"{path}.file": f"{sent}.source", f"{path}.file.file_url": f"{sent}.source.url"}
+                self._sent[f"{path}.file.detail"] = f"{sent}.detail"
             elif part["type"] == "image_url":
                 self._sent[f"{path}.image_url"] = f"{sent}.source"
             message["content"].append(part)

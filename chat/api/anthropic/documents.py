@@ -28,7 +28,10 @@ class DocumentReader:
         self._text_blocks = text_blocks
 
     def document(self, block: dict[str, Any], path: str) -> list[Part]:
-        """Return the parts of a document: its context, then its text, or the file for the worker to read."""
+        """Return the parts of a document: its context, then its text, or the file for the worker to read.
+
+        `detail` is an extension: how closely a model that sees is shown the pages of a PDF. Anthropic has no such field.
+        """
         self._check_citations(block, path)
         title = self._label(block, "title", path)
         context = self._label(block, "context", path, is_short=False)
@@ -37,7 +40,11 @@ class DocumentReader:
             self._problems.refuse(f"{path}.source", f"must be an object, got {echo(source)}", "invalid_type")
             return []
         parts = [text_part(f"Context of the document below: {context}")] if context else []
-        return parts + self._source(source, f"{path}.source", title)
+        for part in self._source(source, f"{path}.source", title):
+            if part["type"] == "file" and block.get("detail") is not None:
+                part["file"]["detail"] = block["detail"]
+            parts.append(part)
+        return parts
 
     def search_result(self, block: dict[str, Any], path: str) -> list[Part]:
         """Return the part of a result of the client's own search: its source, then its text."""

@@ -153,6 +153,8 @@ FIELDS = [
     ),
     (document(type="content", content=[IMAGE]), INVALID, "messages.1.content.0.source.content.0.type"),
     (turn({"type": "document", "source": PDF, "title": "a\n"}), INVALID, "messages.1.content.0.title"),
+    (turn({"type": "document", "source": PDF, "detail": "ultra"}), INVALID, "messages.1.content.0.detail"),
+    (turn({"type": "document", "source": PDF, "detail": 5}), INVALID, "messages.1.content.0.detail"),
     (
         turn({"type": "document", "source": PDF, "citations": {"enabled": True}}),
         UNSUPPORTED,
