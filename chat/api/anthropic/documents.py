@@ -30,7 +30,7 @@ class DocumentReader:
     def document(self, block: dict[str, Any], path: str) -> list[Part]:
         """Return the parts of a document: its context, then its text, or the file for the worker to read.
 
-        `detail` is an extension: how closely a model that sees is shown the pages of a PDF. Anthropic has no such field.
+        `detail` is an extension: how closely a model that sees is shown the pages of a PDF.
         """
         self._check_citations(block, path)
         title = self._label(block, "title", path)
