@@ -135,6 +135,11 @@ async def test_a_model_that_reads_text_names_those_that_hear_and_fetches_nothing
     assert served.asked == []
 
 
+async def test_those_that_know_the_names_of_sounds_are_named_for_one(served):
+    error = await refused({"type": "input_audio", "uuid": "a"}, model=READING)
+    assert error.message.endswith("use a model that takes sound: hearing")
+
+
 async def test_other_media_are_refused_by_a_model_that_hears():
     error = await refused({"image_url": "https://a/1"})
     assert "hearing takes text and sound; send text, or choose another model" in error.message
