@@ -27,6 +27,17 @@ SHOWN = 80
 """Characters of a value of the file in an error."""
 
 
+class SeveralProjectors(ModelLoadError):
+    """Raised if several projectors fit a model, and none is chosen. `names`: of their files."""
+
+    def __init__(self, path: Path, names: list[str]) -> None:
+        super().__init__(
+            f"{path}: has {len(names)} projectors beside it that fit ({', '.join(names)}): name one of them in "
+            f"{SETTING}, or call the one for this model {MARK}-{path.stem}.gguf"
+        )
+        self.names = names
+
+
 @dataclass(frozen=True, slots=True)
 class ProjectorKind:
     """What a `clip.projector_type` goes with."""
@@ -149,7 +160,7 @@ def _is_beside(file: Path) -> bool:
 def find_projector(path: Path, chosen: str = "") -> Projector | None:
     """Return the projector beside the GGUF file of a text model, or None. `chosen`: a file's name, or "none".
 
-    Raises ModelLoadError if one that belongs to the model cannot be used, or if several fit.
+    Raises ModelLoadError if one that belongs to the model cannot be used, and SeveralProjectors if several fit.
 
     1. That of the chosen name, if there is one beside this model, or else the one whose name begins with the model's.
     2. The only one that fits.
@@ -175,11 +186,7 @@ def find_projector(path: Path, chosen: str = "") -> Projector | None:
         except ModelLoadError as error:
             problems.append(error)
     if len(fitting) > 1:
-        names = ", ".join(projector.path.name for projector in fitting)
-        raise ModelLoadError(
-            f"{path}: has {len(fitting)} projectors beside it that fit ({names}): name one of them in {SETTING}, or "
-            f"call the one for this model {MARK}-{path.stem}.gguf"
-        )
+        raise SeveralProjectors(path, [projector.path.name for projector in fitting])
     if fitting:
         return fitting[0]
     if len(_text_files(path.parent)) == 1:
