@@ -20,8 +20,10 @@ logger = logging.getLogger(__name__)
 MARK, NONE = "mmproj", "none"
 """What the names of projectors have, and the choice of none of them."""
 SETTING = "LIGHTCONE_MMPROJ"
-BESIDE = (MARK, "imatrix")
-"""Words in the names of GGUF files that are no models of text."""
+IMATRIX = "imatrix"
+"""In the names of importance matrices, and of models that were quantized with one."""
+QUANTIZED = re.compile(r"(?<![a-z0-9])(?:[it]?q\d|mxfp\d|nvfp\d)")
+"""What the name of a quantized model has, in small letters. An importance matrix is made of whole weights."""
 PROJECTOR_ARCHITECTURE = "clip"
 SHOWN = 80
 """Characters of a value of the file in an error."""
@@ -148,13 +150,16 @@ def text_file(path: Path) -> Path:
 
 def _text_files(folder: Path) -> list[Path]:
     """Return the GGUF files of a folder that are text models, of split ones the first part."""
-    files = sorted(file for file in folder.glob("*") if file.suffix.lower() == ".gguf" and not _is_beside(file))
+    files = sorted(file for file in folder.glob("*") if file.suffix.lower() == ".gguf" and not is_beside(file.name))
     parts = {file: SPLIT_NAME.fullmatch(file.name) for file in files}
     return [file for file, part in parts.items() if part is None or int(part[2]) == 1]
 
 
-def _is_beside(file: Path) -> bool:
-    return any(word in file.name.lower() for word in BESIDE)
+def is_beside(name: str) -> bool:
+    """Return True for the name of a GGUF file that is no model of text: a projector or an importance matrix."""
+    lower = name.lower()
+    is_matrix = lower.startswith(IMATRIX) or (IMATRIX in lower and not QUANTIZED.search(lower))
+    return MARK in lower or is_matrix
 
 
 def find_projector(path: Path, chosen: str = "") -> Projector | None:
@@ -166,7 +171,7 @@ def find_projector(path: Path, chosen: str = "") -> Projector | None:
     2. The only one that fits.
     3. A file that does not fit belongs to this model if no other model lies beside it: it is refused.
     """
-    if chosen == NONE or path.is_dir() or _is_beside(path):
+    if chosen == NONE or path.is_dir() or is_beside(path.name):
         return None
     candidates = sorted(
         file for file in path.parent.glob("*") if file.suffix.lower() == ".gguf" and MARK in file.name.lower()

@@ -35,7 +35,8 @@ from chat.model_store.folder import ModelStore, room_check, sha256_of, store_err
 from chat.model_store.inspection import description_of
 from chat.model_store.local import FOLDER_FILES, MODULE_FILES, without_doubles
 from chat.model_store.manifest import PART, Manifest, Source, path_check
-from chat.model_store.projectors import drop_unfitting, is_beside, projector_among
+from chat.model_store.projectors import drop_unfitting, projector_among
+from engine.gguf_pair import is_beside
 
 MAIN = "main"
 PARTS = "parts"

@@ -21,7 +21,8 @@ from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore, sha256_of
 from chat.model_store.inspection import description_of
 from chat.model_store.manifest import PART, Manifest, Source
-from chat.model_store.projectors import drop_unfitting, is_beside, projector_beside
+from chat.model_store.projectors import drop_unfitting, projector_beside
+from engine.gguf_pair import is_beside
 
 CACHE_PREFIX = "models--"
 OLLAMA_MODEL = "application/vnd.ollama.image.model"

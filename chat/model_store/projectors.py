@@ -7,17 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from engine.api import EngineError
-from engine.gguf_pair import BESIDE, MARK, SeveralProjectors, find_projector
+from engine.gguf_pair import MARK, SeveralProjectors, find_projector
 
 logger = logging.getLogger(__name__)
 
 PREFERRED = ("F16", "BF16", "Q8_0", "F32")
 """Formats, best first: halves lose nothing that counts, and eight bits little."""
-
-
-def is_beside(name: str) -> bool:
-    """Return True for the name of a GGUF file that is no model of text."""
-    return any(word in name.lower() for word in BESIDE)
 
 
 def projector_among(names: Iterable[str]) -> str | None:

@@ -39,6 +39,7 @@ WHOLE = {"config__json": 0, "model__safetensors": 15, "consolidated__safetensors
         (QUANTIZED | WHOLE, "cuda", 16, "Q4_K_M", "the first of"),
         (WHOLE, "cpu", 100, "safetensors", "no GGUF file"),
         ({"model__gguf": 1, "model-imatrix__gguf": 0}, "cpu", 100, "model", "the largest that fits"),
+        ({"model-imatrix-Q4_K_M__gguf": 1, "model__imatrix__gguf": 0}, "cpu", 100, "Q4_K_M", "the first of"),
         ({"m_Q8_0__gguf": 8, "m-UD-Q4_K_M__gguf": 4}, "cpu", 100, "UD-Q4_K_M", "the first of"),
         ({"a-Q4_0__gguf": 4, "b-Q4_0__gguf": 3}, "cpu", 100, "a-Q4_0", "the largest that fits"),
     ],
