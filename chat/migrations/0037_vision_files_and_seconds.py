@@ -13,4 +13,14 @@ class Migration(migrations.Migration):
             name='purpose',
             field=models.CharField(choices=[('batch', 'Batch'), ('user_data', 'User data'), ('assistants', 'Assistants'), ('vision', 'Vision'), ('batch_output', 'Batch output')], max_length=16),
         ),
+        migrations.AddField(
+            model_name='usagesum',
+            name='audio_ms',
+            field=models.BigIntegerField(default=0),
+        ),
+        migrations.AddField(
+            model_name='usagetotal',
+            name='audio_ms',
+            field=models.BigIntegerField(default=0),
+        ),
     ]
