@@ -175,10 +175,14 @@ def _load_media_encoder(config: EngineConfig, model: ModelConfig, channel: PipeC
     from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder, folder_model
     from engine.models.transformers_backend.qwen_media_encoder import QwenMediaEncoder
     from engine.models.transformers_backend.sound_encoder import SoundEncoder
+    from engine.models.transformers_backend.ultravox_encoder import PREFIXES as ULTRAVOX_PREFIXES
+    from engine.models.transformers_backend.ultravox_encoder import UltravoxEncoder
 
     device, dtype = torch.device(config.device), media_dtype(config)
     if purpose.takes_sounds:
         channel.send(CoreProgress("loading the encoder of sound", 1.0))
+        if purpose.is_ultravox:
+            return UltravoxEncoder.load(path, read_part(path, ULTRAVOX_PREFIXES), device, dtype)
         return SoundEncoder.load(path, device, dtype)
     channel.send(CoreProgress("loading the image encoder", 1.0))
     if purpose.image_adapter is not None:
