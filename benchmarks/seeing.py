@@ -4,8 +4,8 @@
 
 A random LLaVA is made: a SigLIP tower of 12 layers for 384 pixels (576 tokens), and the text model of SmolLM2-135M. It
 prints, least of the repeats: transformers' encoder and prompt (float32), the first token of ours after the pixels are
-decoded and prepared, and the tokens a second of a text stream alone and while images are encoded. Compare only within
-one run.
+decoded and prepared, the tokens a second of a text stream alone and while images are encoded, and how many of these are
+answered meanwhile. Compare only within one run.
 """
 
 from __future__ import annotations
@@ -159,15 +159,16 @@ def main() -> None:
         )
         print(f"ours: first token {min(firsts) * 1e3:.0f} ms, {whole / min(firsts):.2f} times as fast")
         alone = [stream_rate(ours, f"alone-{number}") for number in range(options.repeats)]
-        beside = []
+        beside, seen = [], []
         for number in range(options.repeats):
             is_over = threading.Event()
 
             def attack(is_over: threading.Event = is_over, number: int = number) -> None:
-                seed = 1000 * (number + 1)
+                started, seed = perf_counter(), 1000 * (number + 1)
                 while not is_over.is_set():
                     first_token_s(ours, seed)
                     seed += 1
+                seen.append((seed - 1000 * (number + 1)) / (perf_counter() - started))
 
             thread = threading.Thread(target=attack)
             thread.start()
@@ -177,6 +178,7 @@ def main() -> None:
         for title, rates in (("alone", alone), ("beside images all the time", beside)):
             rate, gap = statistics.median(one[0] for one in rates), max(one[1] for one in rates)
             print(f"text stream {title}: {rate:.1f} tokens/s, longest gap {gap * 1e3:.0f} ms")
+        print(f"images answered meanwhile: {statistics.median(seen):.2f} a second")
         ours.engine.close()
 
 

@@ -20,11 +20,24 @@ logger = logging.getLogger(__name__)
 MARK, NONE = "mmproj", "none"
 """What the names of projectors have, and the choice of none of them."""
 SETTING = "LIGHTCONE_MMPROJ"
-BESIDE = (MARK, "imatrix")
-"""Words in the names of GGUF files that are no models of text."""
+IMATRIX = "imatrix"
+"""In the names of importance matrices, and of models that were quantized with one."""
+QUANTIZED = re.compile(r"(?<![a-z0-9])(?:[it]?q\d|mxfp\d|nvfp\d)")
+"""What the name of a quantized model has, in small letters. An importance matrix is made of whole weights."""
 PROJECTOR_ARCHITECTURE = "clip"
 SHOWN = 80
 """Characters of a value of the file in an error."""
+
+
+class SeveralProjectors(ModelLoadError):
+    """Raised if several projectors fit a model, and none is chosen. `names`: of their files."""
+
+    def __init__(self, path: Path, names: list[str]) -> None:
+        super().__init__(
+            f"{path}: has {len(names)} projectors beside it that fit ({', '.join(names)}): name one of them in "
+            f"{SETTING}, or call the one for this model {MARK}-{path.stem}.gguf"
+        )
+        self.names = names
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,25 +150,28 @@ def text_file(path: Path) -> Path:
 
 def _text_files(folder: Path) -> list[Path]:
     """Return the GGUF files of a folder that are text models, of split ones the first part."""
-    files = sorted(file for file in folder.glob("*") if file.suffix.lower() == ".gguf" and not _is_beside(file))
+    files = sorted(file for file in folder.glob("*") if file.suffix.lower() == ".gguf" and not is_beside(file.name))
     parts = {file: SPLIT_NAME.fullmatch(file.name) for file in files}
     return [file for file, part in parts.items() if part is None or int(part[2]) == 1]
 
 
-def _is_beside(file: Path) -> bool:
-    return any(word in file.name.lower() for word in BESIDE)
+def is_beside(name: str) -> bool:
+    """Return True for the name of a GGUF file that is no model of text: a projector or an importance matrix."""
+    lower = name.lower()
+    is_matrix = lower.startswith(IMATRIX) or (IMATRIX in lower and not QUANTIZED.search(lower))
+    return MARK in lower or is_matrix
 
 
 def find_projector(path: Path, chosen: str = "") -> Projector | None:
     """Return the projector beside the GGUF file of a text model, or None. `chosen`: a file's name, or "none".
 
-    Raises ModelLoadError if one that belongs to the model cannot be used, or if several fit.
+    Raises ModelLoadError if one that belongs to the model cannot be used, and SeveralProjectors if several fit.
 
     1. That of the chosen name, if there is one beside this model, or else the one whose name begins with the model's.
     2. The only one that fits.
     3. A file that does not fit belongs to this model if no other model lies beside it: it is refused.
     """
-    if chosen == NONE or path.is_dir() or _is_beside(path):
+    if chosen == NONE or path.is_dir() or is_beside(path.name):
         return None
     candidates = sorted(
         file for file in path.parent.glob("*") if file.suffix.lower() == ".gguf" and MARK in file.name.lower()
@@ -175,11 +191,7 @@ def find_projector(path: Path, chosen: str = "") -> Projector | None:
         except ModelLoadError as error:
             problems.append(error)
     if len(fitting) > 1:
-        names = ", ".join(projector.path.name for projector in fitting)
-        raise ModelLoadError(
-            f"{path}: has {len(fitting)} projectors beside it that fit ({names}): name one of them in {SETTING}, or "
-            f"call the one for this model {MARK}-{path.stem}.gguf"
-        )
+        raise SeveralProjectors(path, [projector.path.name for projector in fitting])
     if fitting:
         return fitting[0]
     if len(_text_files(path.parent)) == 1:

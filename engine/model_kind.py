@@ -16,6 +16,7 @@ from engine.api.model import ModelKind
 from engine.gguf_file import GgufFile
 from engine.gguf_pair import find_projector, text_file
 from engine.tokenizers.folder_files import read_object, read_objects, read_text
+from engine.ultravox_folder import ULTRAVOX, described, is_ultravox
 
 SCORER = "ForSequenceClassification"
 ENCODERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "MPNet", "NomicBert", "ModernBert")
@@ -50,7 +51,7 @@ SEEING = (
 """Architectures whose images are served: a tower, a projector, and a text model that sees their vectors as tokens."""
 WATCHING = tuple(name for name in SEEING if name.startswith("Qwen"))
 """Those whose videos are served too."""
-HEARING = ("Qwen2AudioForConditionalGeneration", "VoxtralForConditionalGeneration")
+HEARING = ("Qwen2AudioForConditionalGeneration", ULTRAVOX, "VoxtralForConditionalGeneration")
 """Architectures whose sounds are served: an encoder, a projector, and a text model that takes vectors as tokens."""
 TEXT_MODELS = {
     "gemma3_text": "Gemma3ForCausalLM",
@@ -131,6 +132,8 @@ class ModelPurpose:
     takes_images: bool = False
     takes_videos: bool = False
     takes_sounds: bool = False
+    is_ultravox: bool = False
+    """Its encoder of sound is that of Ultravox."""
     image_adapter: Path | None = None
     """The adapter of requests with images; None if the model sees without one."""
     speech: SpeechPurpose | None = None
@@ -154,7 +157,7 @@ def read_purpose(path: Path, projector: str = "") -> ModelPurpose:
         if found is None:
             return purpose
         return replace(purpose, takes_images=True, takes_videos=found.kind.takes_videos)
-    config = read_object(path / "config.json")
+    config = described(path, read_object(path / "config.json"))
     architectures = config.get("architectures")
     name = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     if name in (WHISPER, MOONSHINE):
@@ -180,6 +183,7 @@ def read_purpose(path: Path, projector: str = "") -> ModelPurpose:
         takes_images=takes and name in SEEING,
         takes_videos=takes and name in WATCHING,
         takes_sounds=takes and name in HEARING,
+        is_ultravox=name == ULTRAVOX,
         image_adapter=adapter if takes else None,
     )
 
@@ -209,9 +213,18 @@ def _transcriber(path: Path, name: str) -> ModelPurpose:
 
 
 def _takes_media(path: Path, config: Mapping[str, Any]) -> bool:
-    """Return True for a folder whose text model has layers of ours, and that says how media become inputs."""
+    """Return True for a folder whose text model has layers of ours, and that says how media become inputs.
+
+    Of Ultravox the encoder says it. Raises ModelLoadError for one with another text model: nothing else reads it.
+    """
     text = config.get("text_config")
     kind = text.get("model_type", "llama") if isinstance(text, Mapping) else config.get("model_type")
+    if is_ultravox(config):
+        if kind not in TEXT_MODELS:
+            raise ModelLoadError(
+                f"{path}: Ultravox is not served with the text model {str(kind)[:80]!r}; {', '.join(TEXT_MODELS)} are"
+            )
+        return True
     return kind in TEXT_MODELS and any((path / name).is_file() for name in PROCESSOR_FILES)
 
 

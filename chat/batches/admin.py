@@ -46,6 +46,7 @@ PURPOSES = {
     Purpose.BATCH: gettext_lazy("Batch"),
     Purpose.USER_DATA: gettext_lazy("User data"),
     Purpose.ASSISTANTS: gettext_lazy("Assistants"),
+    Purpose.VISION: gettext_lazy("Vision"),
     Purpose.BATCH_OUTPUT: gettext_lazy("Batch output"),
 }
 

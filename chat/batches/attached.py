@@ -17,13 +17,14 @@ from channels.db import database_sync_to_async
 from django.conf import settings
 
 from chat.api.answering.attached import FetchedFiles
-from chat.api.request.file_parts import AttachedFile, unknown_file
+from chat.api.request.named_files import AttachedFile, unknown_file
 from chat.batches.files import file_content, files_named
 from chat.batches.models import ProjectFile, Purpose
 from chat.errors import ApiError
 from engine.api import MAX_FILES
 
-ATTACHABLE = (Purpose.USER_DATA, Purpose.ASSISTANTS)
+ATTACHABLE = (Purpose.USER_DATA, Purpose.ASSISTANTS, Purpose.VISION)
+PURPOSES = "user_data, assistants or vision"
 SHARE_OF_BODIES = 2
 """All attached files of a process have half of the memory for bodies."""
 
@@ -97,7 +98,7 @@ def _problems(named: Sequence[str], rows: dict[str, ProjectFile]) -> dict[str, s
         elif row is None:
             problems[public_id] = unknown_file(public_id)
         elif row.purpose not in ATTACHABLE:
-            message = f"must be a file of purpose user_data or assistants; {public_id} has purpose {row.purpose}"
+            message = f"must be a file of purpose {PURPOSES}; {public_id} has purpose {row.purpose}"
             problems[public_id] = f"{message}. Upload it again for that"
         elif row.num_bytes > limit:
             problems[public_id] = f"must be a file of at most {limit} bytes, got {row.num_bytes}; upload a part of it"

@@ -16,6 +16,7 @@ class Purpose(models.TextChoices):
     BATCH = "batch", "Batch"
     USER_DATA = "user_data", "User data"
     ASSISTANTS = "assistants", "Assistants"
+    VISION = "vision", "Vision"
     BATCH_OUTPUT = "batch_output", "Batch output"
 
 

@@ -13,7 +13,7 @@ SCHEMAS = requests(BatchRequest) | components(
     """
     FileUpload = {
         file: binary;
-        purpose: upload_purpose "batch: for batches. user_data, assistants: for messages to name by file_id.";
+        purpose: upload_purpose "batch: for batches. user_data, assistants, vision: for messages to name by file_id.";
         expires_after?: expires_after "As two parts, expires_after[anchor] and expires_after[seconds]."
     }
     FileBody = {

@@ -176,6 +176,11 @@ def _gguf_facts(path: Path) -> dict[str, Any]:
 
 def _folder_facts(path: Path) -> dict[str, Any]:
     config = _json(path / "config.json")
+    if config.get("model_type") == "ultravox":
+        # NOTE: imported here, as a library of tokenizers comes with it.
+        from engine import ultravox_folder
+
+        config = ultravox_folder.described(path, config)
     inner = config.get("text_config")
     described = inner if isinstance(inner, dict) else config
     quantized = config.get("quantization_config")

@@ -124,13 +124,14 @@ async def modalities_live(model: ModelEntry) -> Collection[str]:
 async def models_that_take(modality: str, caller: Caller, *, by_transcriber: bool = False) -> list[str]:
     """Return the names of the caller's models whose messages may have it.
 
-    `by_transcriber`: those that have sound written down are among them.
+    `by_transcriber`: those that have sound written down by a model of the caller are among them.
     """
     models, live = await models_for_caller_async(caller=caller), await models_live()
     return [
         model.name
         for model in models
-        if modality in modalities_of(model, live.get(model.name, UNLOADED)) or (by_transcriber and model.transcriber)
+        if modality in modalities_of(model, live.get(model.name, UNLOADED))
+        or (by_transcriber and await model_transcriber(model, caller) is not None)
     ]
 
 

@@ -51,7 +51,7 @@ FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutEx
 class MediaRequest:
     """Who asks for an item. `param`: its field. `may_fetch`: the key has the right to fetch remote media.
 
-    `may_keep`: the project lets things be stored.
+    `may_keep`: the project lets things be stored. `max_bytes`: of the item, where fewer than any media may have.
     """
 
     kind: MediaKind
@@ -59,6 +59,7 @@ class MediaRequest:
     tenant: str
     may_fetch: bool
     may_keep: bool = True
+    max_bytes: int | None = None
 
 
 class _Failed(Exception):
@@ -170,6 +171,7 @@ class MediaFetcher:
             kept = None
         fresh = await self._fetched(destination, request, budget, kept)
         if kept is not None and fresh.data is kept.data:
+            _check_size(len(kept.data), request, budget)
             budget.take(len(kept.data), request.param)
         else:
             await asyncio.to_thread(self._cache.put, request.tenant, destination.url, fresh)
@@ -233,20 +235,28 @@ async def _body(answer: httpcore2.Response, request: MediaRequest, budget: Media
     if _header(answer, b"content-encoding").lower() not in ("", "identity"):
         raise _Failed("an encoded body, which was not asked for")
     length = _header(answer, b"content-length")
-    if length.isdecimal() and len(length) < 20 and int(length) > budget.item_bytes:
-        raise budget.exceeded(request.param)
+    if length.isdecimal() and len(length) < 20:
+        _check_size(int(length), request, budget)
     data = bytearray()
     is_looked_at = False
     async for piece in answer.aiter_stream():
         data += piece
-        if len(data) > budget.item_bytes:
-            raise budget.exceeded(request.param)
+        _check_size(len(data), request, budget)
         if not is_looked_at and len(data) >= HEAD_BYTES:
             is_looked_at = True
             _check_kind(data, request)
     _check_kind(data, request)
     budget.take(len(data), request.param)
     return bytes(data)
+
+
+def _check_size(num_bytes: int, request: MediaRequest, budget: MediaBudget) -> None:
+    """Raise ApiError for more bytes than an item may have."""
+    most = request.max_bytes
+    if most is not None and most < num_bytes:
+        raise media_refused(request.param, f"must have at most {most} bytes; send a smaller file", limit=most)
+    if num_bytes > budget.item_bytes:
+        raise budget.exceeded(request.param)
 
 
 def _check_kind(data: bytes | bytearray, request: MediaRequest) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
-from chat.model_store.local import model_import, models_at
+from chat.model_store.local import import_note, model_import, models_at
 
 SAY_EVERY_S = 0.3
 LEFT_CODE = 3
@@ -62,20 +62,20 @@ def import_(order: Order, store: ModelStore) -> None:
     found = models_at(Path(order.asked).expanduser())
     if order.name and len(found) > 1:
         raise StoreError(f"A name is for one model, and there are {len(found)} at {order.asked}: leave it out.")
-    failed = []
+    failed, notes = [], []
     for model in found:
         say(phase=f"importing {model.name}"[:40], num_done=0, num_bytes=0, rate=0.0)
         try:
             name = order.name or model.name
             if not _has(store, name, model.source.place):
-                model_import(store, model, order.name)
+                notes.append(import_note(model, model_import(store, model, order.name)))
             say(stored=name)
         except StoreError as error:
             failed.append(f"{model.name}: {error}")
     if len(failed) == len(found):
         raise StoreError(" ".join(failed))
     stored = f"{len(found) - len(failed)} of {len(found)} models are stored."
-    say(done=True, message=" ".join([stored, *failed]))
+    say(done=True, message=" ".join([stored, *failed, *filter(None, notes)]))
 
 
 def check(order: Order, store: ModelStore) -> None:

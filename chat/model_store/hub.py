@@ -35,7 +35,8 @@ from chat.model_store.folder import ModelStore, room_check, sha256_of, store_err
 from chat.model_store.inspection import description_of
 from chat.model_store.local import FOLDER_FILES, MODULE_FILES, without_doubles
 from chat.model_store.manifest import PART, Manifest, Source, path_check
-from chat.model_store.projectors import drop_unfitting, is_beside, projector_among
+from chat.model_store.projectors import drop_unfitting, projector_among
+from engine.gguf_pair import is_beside
 
 MAIN = "main"
 PARTS = "parts"
@@ -277,7 +278,7 @@ def _transfer(url: str, headers: dict[str, str], target: BinaryIO, file: RemoteF
 
 def choose(repository: Repository, format: str, device: str, memory_bytes: int) -> Choice:
     """Choose the files for this machine, or those of a format that is asked for. Raises StoreError."""
-    formats = repository.formats()
+    formats = {name: repository.with_projector(name, files) for name, files in repository.formats().items()}
     sizes = {name: sum(file.num_bytes for file in files) for name, files in formats.items()}
     there = ", ".join(f"{name} ({sizes[name] / 1e9:.2f} GB)" for name in sorted(formats, key=sizes.__getitem__))
     if not formats:
@@ -286,7 +287,7 @@ def choose(repository: Repository, format: str, device: str, memory_bytes: int) 
         folded = {name.casefold(): name for name in formats}
         if (name := folded.get(format.casefold())) is None:
             raise StoreError(f"{repository.name} has no format {format!r}. There are: {there}.")
-        return Choice(name, repository.with_projector(name, formats[name]), "as asked")
+        return Choice(name, formats[name], "as asked")
     most = int(memory_bytes * MEMORY_SHARE)
     order = [*([FOLDER] if device == "cuda" else []), *PREFERRED, *([] if device == "cuda" else [FOLDER])]
     rank = {name: place for place, name in enumerate(order)}
@@ -295,8 +296,7 @@ def choose(repository: Repository, format: str, device: str, memory_bytes: int) 
     rest = sorted(formats.keys() - set(known), key=sizes.__getitem__, reverse=True)
     for name in (*known, *rest):
         if sizes[name] <= most:
-            reason = _reason_for(name, device, sizes[name], memory_bytes)
-            return Choice(name, repository.with_projector(name, formats[name]), reason)
+            return Choice(name, formats[name], _reason_for(name, device, sizes[name], memory_bytes))
     least = min(sizes, key=sizes.__getitem__)
     raise StoreError(
         f"{repository.name} does not fit: its smallest format, {least}, takes {sizes[least]:,} bytes, and weights may "

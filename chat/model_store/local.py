@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore, sha256_of
 from chat.model_store.inspection import description_of
 from chat.model_store.manifest import PART, Manifest, Source
-from chat.model_store.projectors import drop_unfitting, is_beside, projector_beside
+from chat.model_store.projectors import drop_unfitting, projector_beside
+from engine.gguf_pair import is_beside
 
 CACHE_PREFIX = "models--"
 OLLAMA_MODEL = "application/vnd.ollama.image.model"
@@ -74,6 +75,8 @@ class LocalModel:
     source: Source
     hashes: dict[str, str] = field(default_factory=dict)
     """SHA-256 that other programs have noted, by path."""
+    note: str = ""
+    """Why no projector is taken, if some lie beside the model."""
 
 
 def models_at(path: Path) -> list[LocalModel]:
@@ -114,17 +117,18 @@ def _models_at(path: Path) -> Iterator[LocalModel]:
 
 def _gguf(path: Path, source: Source) -> LocalModel:
     part = PART.search(path.stem)
-    projector = projector_beside(path)
+    projector, note = projector_beside(path)
     beside = () if projector is None else ((projector.name, projector),)
     if not part:
-        return LocalModel(path.stem, ((path.name, path), *beside), path.name, source)
+        return LocalModel(path.stem, ((path.name, path), *beside), path.name, source, note=note)
     beginning = path.stem[: part.start()]
     files = sorted(path.parent.glob(f"{escape(beginning)}-?????-of-{part[1]}{escape(path.suffix)}"))
     if len(files) != int(part[1]):
         raise StoreError(
             f"{path.parent} holds {len(files)} of the {int(part[1])} parts of {beginning}: add the others."
         )
-    return LocalModel(beginning, (*((file.name, file) for file in files), *beside), files[0].name, source)
+    named = ((file.name, file) for file in files)
+    return LocalModel(beginning, (*named, *beside), files[0].name, source, note=note)
 
 
 def _folder(path: Path, name: str, source: Source, root: Path) -> Iterator[LocalModel]:
@@ -142,7 +146,7 @@ def _folder(path: Path, name: str, source: Source, root: Path) -> Iterator[Local
     for file in sorted(path.glob("*.gguf")):
         if not is_beside(file.name) and (model := _gguf(file, source)).name not in seen:
             seen.add(model.name)
-            yield LocalModel(model.name, model.files, model.model_file, source, _noted(model.files, root))
+            yield replace(model, hashes=_noted(model.files, root))
 
 
 def _noted(files: tuple[tuple[str, Path], ...], root: Path) -> dict[str, str]:
@@ -196,6 +200,16 @@ def _layers(manifest: Path) -> list[Any]:
     except (ValueError, AttributeError):
         return []
     return layers if isinstance(layers, list) else []
+
+
+def import_note(model: LocalModel, made: Manifest) -> str:
+    """Return what an import has left behind of what makes the model see, in a sentence; empty if nothing."""
+    dropped = {path for path, _ in model.files} - {file.path for file in made.files}
+    if dropped:
+        return f"{made.name} reads text alone: {', '.join(sorted(dropped))} does not fit it and was left out."
+    if model.note:
+        return f"{made.name} reads text alone, as no projector beside it could be taken: {model.note}."
+    return ""
 
 
 def model_import(store: ModelStore, model: LocalModel, name: str = "") -> Manifest:

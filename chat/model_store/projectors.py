@@ -7,17 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from engine.api import EngineError
-from engine.gguf_pair import BESIDE, MARK, find_projector
+from engine.gguf_pair import MARK, SeveralProjectors, find_projector
 
 logger = logging.getLogger(__name__)
 
 PREFERRED = ("F16", "BF16", "Q8_0", "F32")
 """Formats, best first: halves lose nothing that counts, and eight bits little."""
-
-
-def is_beside(name: str) -> bool:
-    """Return True for the name of a GGUF file that is no model of text."""
-    return any(word in name.lower() for word in BESIDE)
 
 
 def projector_among(names: Iterable[str]) -> str | None:
@@ -31,21 +26,23 @@ def projector_among(names: Iterable[str]) -> str | None:
     return min(found, key=rank, default=None)
 
 
-def projector_beside(path: Path) -> Path | None:
-    """Return the one projector that fits the model at `path`; None if there is none, or several."""
+def projector_beside(path: Path) -> tuple[Path | None, str]:
+    """Return the projector that fits the model at `path`, of several the first of PREFERRED; else None and why."""
     try:
         found = find_projector(path)
+    except SeveralProjectors as error:
+        return path.parent / str(projector_among(error.names)), ""
     except EngineError as error:
         logger.warning("A model is taken without a projector: %s", error.message)
-        return None
-    return None if found is None else found.path
+        return None, error.message
+    return (None if found is None else found.path), ""
 
 
 def drop_unfitting(path: Path) -> set[str]:
     """Remove projectors that do not fit the only model of a folder, and return their names: it then reads text."""
     if not path.is_file():
         return set()
-    kept = projector_beside(path)
+    kept, _ = projector_beside(path)
     others = [file for file in path.parent.iterdir() if MARK in file.name.lower() and file != kept]
     for file in others:
         file.unlink()

@@ -103,6 +103,12 @@ SCHEMAS = requests(
     }
     EmbeddingsUsagePage = {...buckets; data: [EmbeddingsUsageBucket]}
     EmbeddingsUsageBucket = {...bucket; results: [EmbeddingsUsage]}
+    TranscriptionsUsage = {
+        object: 'organization.usage.audio_transcriptions.result'; num_model_requests: integer;
+        seconds: integer "Of sound that was written down."; ...group; model: string | null
+    }
+    TranscriptionsUsagePage = {...buckets; data: [TranscriptionsUsageBucket]}
+    TranscriptionsUsageBucket = {...bucket; results: [TranscriptionsUsage]}
     Costs = {
         object: 'organization.costs.result'; amount: {value: number; currency: string}; ...group;
         line_item: string | null "The model."
@@ -196,6 +202,9 @@ ROUTES = """
     GET /v1/organization/usage/embeddings usage_embeddings(start_time end_time bucket_width limit page group_by
         project_ids user_ids api_key_ids models) -> EmbeddingsUsagePage
         Usage of embeddings and reranking. In whole hours or days (UTC).
+    GET /v1/organization/usage/audio_transcriptions usage_audio_transcriptions(start_time end_time bucket_width limit
+        page group_by project_ids user_ids api_key_ids models) -> TranscriptionsUsagePage
+        Usage of transcriptions and translations of speech. In whole hours or days (UTC).
     GET /v1/organization/costs list_costs(start_time end_time bucket_width limit page group_by project_ids user_ids
         api_key_ids line_items) -> CostsPage
         Costs of all routes. In whole days (UTC).

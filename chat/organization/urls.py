@@ -39,6 +39,9 @@ urlpatterns = [
     re_path(rf"{ROOT}/audit_logs/?\Z", audit_logs.audit_logs, name="organization_audit_logs"),
     re_path(rf"{ROOT}/usage/completions/?\Z", usage.usage_completions, name="organization_usage_completions"),
     re_path(rf"{ROOT}/usage/embeddings/?\Z", usage.usage_embeddings, name="organization_usage_embeddings"),
+    re_path(
+        rf"{ROOT}/usage/audio_transcriptions/?\Z", usage.usage_transcriptions, name="organization_usage_transcriptions"
+    ),
     re_path(rf"{ROOT}/costs/?\Z", usage.organization_costs, name="organization_costs"),
     re_path(rf"{ROOT}/invites/?\Z", invites.invites, name="organization_invites"),
     re_path(rf"{ROOT}/invites/(?P<invite_id>[^/]+)/?\Z", invites.invite, name="organization_invite"),

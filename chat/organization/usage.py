@@ -36,21 +36,36 @@ GROUPS = {"project_id": "project_id", "user_id": "account_id", "api_key_id": "ke
 COST_GROUPS = {**{name: GROUPS[name] for name in ("project_id", "user_id", "api_key_id")}, "line_item": "model"}
 COMPUTED = ("embeddings", "embed", "rerank")
 """The last part of routes that compute without generating."""
+HEARD = ("audio/transcriptions", "audio/translations")
+"""The last part of routes that write down speech."""
 
 
 def embedding_routes() -> list[str]:
-    """Return them as the log has them: with and without the last slash."""
-    routes = [route for route in counted_routes() if route.endswith(COMPUTED)]
+    return _routes_ending(COMPUTED)
+
+
+def transcription_routes() -> list[str]:
+    return _routes_ending(HEARD)
+
+
+def _routes_ending(ends: tuple[str, ...]) -> list[str]:
+    """Return routes as the log has them: with and without the last slash."""
+    routes = [route for route in counted_routes() if route.endswith(ends)]
     return [*routes, *(f"{route}/" for route in routes)]
 
 
 def completions(asked: Asked) -> dict[str, Any]:
-    """Return what was generated: every route but those of embeddings and reranking, so that both make the whole."""
-    return _page(asked, _rows(asked).exclude(route__in=embedding_routes()), _completions_result, GROUPS, LIMITS)
+    """Return what was generated: every route but those of embeddings, reranking and speech; all make the whole."""
+    others = embedding_routes() + transcription_routes()
+    return _page(asked, _rows(asked).exclude(route__in=others), _completions_result, GROUPS, LIMITS)
 
 
 def embeddings(asked: Asked) -> dict[str, Any]:
     return _page(asked, _rows(asked).filter(route__in=embedding_routes()), _embeddings_result, GROUPS, LIMITS)
+
+
+def transcriptions(asked: Asked) -> dict[str, Any]:
+    return _page(asked, _rows(asked).filter(route__in=transcription_routes()), _transcriptions_result, GROUPS, LIMITS)
 
 
 def costs(asked: Asked) -> dict[str, Any]:
@@ -73,6 +88,14 @@ def _embeddings_result(row: Mapping[str, Any]) -> dict[str, Any]:
         "object": "organization.usage.embeddings.result",
         "num_model_requests": row["num_requests"],
         "input_tokens": row["prompt_tokens"],
+    }
+
+
+def _transcriptions_result(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "object": "organization.usage.audio_transcriptions.result",
+        "num_model_requests": row["num_requests"],
+        "seconds": round(row["audio_ms"] / 1000),
     }
 
 
@@ -221,4 +244,5 @@ TIMES = (
 )
 usage_completions = admin_view(get=Does(completions, Act.USAGE_SEE, query=(*TIMES, "models")))
 usage_embeddings = admin_view(get=Does(embeddings, Act.USAGE_SEE, query=(*TIMES, "models")))
+usage_transcriptions = admin_view(get=Does(transcriptions, Act.USAGE_SEE, query=(*TIMES, "models")))
 organization_costs = admin_view(get=Does(costs, Act.USAGE_SEE, query=(*TIMES, "line_items")))

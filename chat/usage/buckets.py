@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
-SUMMED = ("num_requests", "prompt_tokens", "cached_tokens", "completion_tokens", "cost_nanos")
+SUMMED = ("num_requests", "prompt_tokens", "cached_tokens", "completion_tokens", "cost_nanos", "audio_ms")
 
 
 @dataclass(frozen=True, slots=True)

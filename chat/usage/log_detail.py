@@ -125,6 +125,8 @@ def _media_text(kind: str, sums: Mapping[str, int]) -> str:
     }
     other = ngettext("%(number)s file, %(size)s", "%(number)s files, %(size)s", number)
     text = words.get(kind, other) % {"number": figure(number), "size": size}
+    if duration_ms := sums.get("duration_ms", 0):
+        text = f"{text}, {milliseconds(duration_ms)}"
     if tokens := sums.get("tokens", 0):
         return ngettext("%(media)s, %(number)s token", "%(media)s, %(number)s tokens", tokens) % {
             "media": text,

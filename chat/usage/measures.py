@@ -118,12 +118,19 @@ def amounts_of(row: Any) -> dict[str, int]:
         "duration_ms": round(row.duration_ms or 0),
         "queue_ms": round(row.queue_ms or 0),
     }
+    if audio_ms := _audio_ms(row):
+        amounts["audio_ms"] = audio_ms
     if row.ttft_ms is not None:
         amounts[TTFT_COLUMNS[bisect_left(TTFT_BOUNDS_MS, row.ttft_ms)]] = 1
         if row.duration_ms is not None and row.completion_tokens > 1:
             gap_ms = max(0.0, row.duration_ms - row.ttft_ms) / (row.completion_tokens - 1)
             amounts[GAP_COLUMNS[bisect_left(GAP_BOUNDS_MS, gap_ms)]] = 1
     return amounts
+
+
+def _audio_ms(row: Any) -> int:
+    """Return the length of the sound that a run has written down. Rows of a migration may have no media."""
+    return int((getattr(row, "media", None) or {}).get("audio", {}).get("duration_ms", 0))
 
 
 def percentile(counts: Sequence[int], bounds: Sequence[int], share: float) -> float | None:

@@ -20,7 +20,7 @@ AMOUNTS = (
     *("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens"),
     *("cost_nanos", "duration_ms", "queue_ms"),
 )
-MEASURES = (*AMOUNTS, *TTFT_COLUMNS, *GAP_COLUMNS)
+MEASURES = (*AMOUNTS, "audio_ms", *TTFT_COLUMNS, *GAP_COLUMNS)
 HOUR, DAY = 1, 24
 """The lengths of periods, in hours."""
 
@@ -49,7 +49,8 @@ class RequestLog(models.Model):
     parameters = models.JSONField(null=True)
     """How the answer was asked for, as far as it differs from the defaults; no texts. None in older rows."""
     media = models.JSONField(null=True)
-    """What it had beside text: `number` and `bytes` by kind (image, audio, video, file). None in older rows."""
+    """What it had beside text: `number` and `bytes` by kind (image, audio, video, file), `tokens` of the prompt, and
+    `duration_ms` of sound that was written down. None in older rows."""
     limit_hit = models.CharField("limit", max_length=120, null=True)  # noqa: DJ001
     """The limit or budget that refused the request: whose, what, how much. None in older rows."""
     prompt_tokens = models.PositiveIntegerField(default=0)
@@ -158,7 +159,7 @@ class Measures(models.Model):
 
     `num_left` counts clients that left before their answer was complete, which are no errors. `num_theirs` and
     `num_ours` are errors of clients (4xx) and of the server (5xx). `reasoning_tokens` are a part of
-    `completion_tokens`, `cached_tokens` of `prompt_tokens`.
+    `completion_tokens`, `cached_tokens` of `prompt_tokens`. `audio_ms` is the length of sound that was written down.
 
     `ttft_le_X` counts runs whose first token came within X ms and after the next lower bound, `gap_le_X` those with
     such a mean time between two tokens. Milliseconds are whole, so that sums are exact.

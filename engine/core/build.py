@@ -28,6 +28,7 @@ from engine.execution.overlap import OverlappedSteps
 from engine.execution.runner import ModelRunner
 from engine.execution.spill_file import check_spill
 from engine.gguf_pair import find_projector, text_file
+from engine.kernels.cpu.integer_vectors import has_pairs
 from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.loading.loader import load_model
 from engine.loading.safetensors_file import read_part
@@ -174,10 +175,14 @@ def _load_media_encoder(config: EngineConfig, model: ModelConfig, channel: PipeC
     from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder, folder_model
     from engine.models.transformers_backend.qwen_media_encoder import QwenMediaEncoder
     from engine.models.transformers_backend.sound_encoder import SoundEncoder
+    from engine.models.transformers_backend.ultravox_encoder import PREFIXES as ULTRAVOX_PREFIXES
+    from engine.models.transformers_backend.ultravox_encoder import UltravoxEncoder
 
     device, dtype = torch.device(config.device), media_dtype(config)
     if purpose.takes_sounds:
         channel.send(CoreProgress("loading the encoder of sound", 1.0))
+        if purpose.is_ultravox:
+            return UltravoxEncoder.load(path, read_part(path, ULTRAVOX_PREFIXES), device, dtype)
         return SoundEncoder.load(path, device, dtype)
     channel.send(CoreProgress("loading the image encoder", 1.0))
     if purpose.image_adapter is not None:
@@ -191,8 +196,9 @@ def _load_media_encoder(config: EngineConfig, model: ModelConfig, channel: PipeC
 
 
 def media_dtype(config: EngineConfig) -> torch.dtype:
-    """Return the dtype of the encoder of media: on a CPU torch computes bfloat16 more slowly than float32."""
-    return torch.float32 if config.device == "cpu" or config.weights == "float32" else torch.bfloat16
+    """Return the dtype of the encoder of media: bfloat16 where that is faster, unless float32 is asked for."""
+    is_wide = config.weights == "float32" or (config.device == "cpu" and not has_pairs())
+    return torch.float32 if is_wide else torch.bfloat16
 
 
 def adapter_dtype(config: EngineConfig) -> torch.dtype:

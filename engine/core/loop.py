@@ -118,6 +118,7 @@ class EngineCore:
             while self._turn(self._channel.receive(block=self._is_idle)):
                 self._turn_began_at = None
         finally:
+            self._media.close()
             if self._turns is not None:
                 self._turns.close()
 
@@ -138,8 +139,14 @@ class EngineCore:
     def step(self) -> bool:
         """Compute one step, or a part of one, and emit its results; False if there was nothing to do.
 
-        Before it, go on with the media that sequences wait for (execution/media.py): text streams beside images.
+        Go on with the media that sequences wait for, too (execution/media.py): text streams beside images.
         """
+        began_at = monotonic()
+        has_computed = self._step()
+        self._media.compute_beside(monotonic() - began_at)
+        return has_computed
+
+    def _step(self) -> bool:
         has_ended = self._media.end_encoded()
         if self._announces_steps and not self._media.is_encoding and (seq_ids := self._media.next_seq_ids):
             self._channel.send(StepStarted(seq_ids))
@@ -156,9 +163,12 @@ class EngineCore:
             return True
         plan = self._scheduler.plan()
         if plan is None:
-            if self._held and not has_encoded:
+            if self._media.is_encoding and not has_encoded:
+                self._media.wait()
+            elif self._held and not has_encoded:
                 self._wait_for_held()
-            return has_encoded or bool(self._held) or self._scheduler.is_restoring
+            is_waiting = self._media.is_encoding or bool(self._held) or self._scheduler.is_restoring
+            return has_encoded or is_waiting
         if self._new:
             self._record_start(plan)
         if self._cuts is not None and self._cuts.takes(plan):
@@ -377,9 +387,6 @@ class EngineCore:
 
     def _wait_for_held(self) -> None:
         """Wait a moment for what a sequence is held for."""
-        if self._media.is_encoding:
-            self._media.wait()
-            return
         adapter_ids = [one.adapter_id for one in self._held if not self._adapters.is_ready(one.adapter_id)]
         if adapter_ids:
             self._adapters.wait_for(adapter_ids)

@@ -88,7 +88,10 @@ class CoreAdapters:
             held.is_forgotten = False
             return
         if not self._free:
-            text = f"at most {MAX_ADAPTERS} adapters are served at once; remove one, and let its requests end"
+            own = IMAGE_ADAPTER in self._held
+            beside = " beside that of images" if own else ""
+            most = MAX_ADAPTERS - own
+            text = f"at most {most} adapters are served at once{beside}; remove one, and let its requests end"
             self._send(AdapterLoaded(message.adapter_id, text))
             return
         if self._adapters is None:

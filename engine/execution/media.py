@@ -2,8 +2,8 @@
 
 Sequences with media wait outside the scheduler until all of theirs are encoded (core/loop.py). The vectors of an item
 are then inputs of its tokens like rows of the embedding. Tenants take turns, and items of one form are encoded together
-up to a budget of tokens (scheduling/encoder_queue.py): on a processor in a thread that gives way to the steps, as a
-tower takes seconds where a step takes milliseconds; on a device between two steps.
+up to a budget of tokens (scheduling/encoder_queue.py): on a processor in a thread that alternates with the steps
+(encoder_gate.py), as a tower takes seconds where a step takes milliseconds; on a device between two steps.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import torch
 
 from engine.api.errors import EngineFailure, ErrorCode
 from engine.execution.device import has_lost_device
+from engine.execution.encoder_gate import EncoderGate
+from engine.kernels.cpu.threads import KERNEL_THREADS
 from engine.layers.embedding import EncodedMedia
 from engine.messages import GIVEN, AddSequence, DefineMedia, MediaTensor
 from engine.scheduling.encoder_queue import EncoderQueue, WaitingItem
@@ -29,7 +31,7 @@ from engine.sequence import InputSpan, Sequence
 logger = logging.getLogger(__name__)
 
 NICENESS = 10
-"""How much the thread gives way: a step's threads get nine tenths of the time."""
+"""How much the thread gives way where both compute: a step's threads get nine tenths of the time."""
 WAIT_S = 0.01
 CACHE_BYTES = 256 << 20
 """Of vectors that no sequence needs at present."""
@@ -40,6 +42,14 @@ class MediaEncoder(Protocol):
 
     def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
         """Return the vectors of one item."""
+
+
+@runtime_checkable
+class PausingEncoder(MediaEncoder, Protocol):
+    """A MediaEncoder that can be held up while it computes."""
+
+    def call_between_parts(self, call: Callable[[], None]) -> None:
+        """Have this called before each part of the model, on the thread that encodes."""
 
 
 @runtime_checkable
@@ -89,17 +99,21 @@ Encoded = EncodedMedia | Exception
 class _Encoding:
     """Items that are encoded in a thread of their own."""
 
-    def __init__(self, batch: Batch, encode: Callable[[Batch], list[Encoded]]) -> None:
+    def __init__(self, batch: Batch, encode: Callable[[Batch], list[Encoded]], gate: EncoderGate) -> None:
         self.batch = batch
+        self._gate = gate
+        gate.begin()
         self.results: list[Encoded] = []
-        self.is_over = threading.Event()
         threading.Thread(target=self._run, args=(encode,), name="media encoder", daemon=True).start()
 
     def _run(self, encode: Callable[[Batch], list[Encoded]]) -> None:
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)  # threads that it starts have it too
+            own = threading.get_native_id()
+            niceness = os.getpriority(os.PRIO_PROCESS, own) + NICENESS
+            os.setpriority(os.PRIO_PROCESS, own, niceness)  # threads that it starts have it too
+        KERNEL_THREADS.share_with_torch()
         self.results = encode(self.batch)
-        self.is_over.set()
+        self._gate.end()
 
 
 class CoreMedia:
@@ -121,6 +135,9 @@ class CoreMedia:
         self._encoder = encoder
         self._has_thread = in_thread
         self._encoding: _Encoding | None = None
+        self._gate = EncoderGate()
+        if in_thread and isinstance(encoder, PausingEncoder):
+            encoder.call_between_parts(self._gate.pass_through)
         self._device = device
         self._cache_bytes = cache_bytes
         self._items: OrderedDict[str, _Item] = OrderedDict()
@@ -185,13 +202,22 @@ class CoreMedia:
         return self._encoding is not None
 
     def wait(self) -> None:
-        """Wait a moment for the thread."""
+        """Let the thread compute for a moment, as no step can be computed."""
         if self._encoding is not None:
-            self._encoding.is_over.wait(WAIT_S)
+            self._gate.wait(WAIT_S)
+
+    def compute_beside(self, step_s: float) -> None:
+        """Give the thread its share after a step that took so long."""
+        if self._encoding is not None:
+            self._gate.compute_beside(step_s)
+
+    def close(self) -> None:
+        """Let the thread end by itself."""
+        self._gate.open()
 
     def end_encoded(self) -> bool:
         """Take what the thread has made; False if there is nothing new. Raises EngineFailure if the device is lost."""
-        if self._encoding is None or not self._encoding.is_over.is_set():
+        if self._encoding is None or not self._gate.is_over:
             return False
         ended, self._encoding = self._encoding, None
         self._end(ended.batch, ended.results)
@@ -209,7 +235,7 @@ class CoreMedia:
         self._queue.begin(keys)
         batch = [(key, self._items[key]) for key in keys]
         if self._has_thread:
-            self._encoding = _Encoding(batch, self._encode)
+            self._encoding = _Encoding(batch, self._encode, self._gate)
             return has_ended
         self._end(batch, self._encode(batch))
         return True

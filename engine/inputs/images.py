@@ -70,6 +70,8 @@ class MediaForm:
     """What goes away beside the placeholder, if it stands there."""
     is_whole: bool = False
     """Tokens of an item see each other in both directions."""
+    is_text: bool = False
+    """Templates know nothing of it: the placeholder is a part of the text."""
 
     @property
     def plural(self) -> str:
@@ -137,7 +139,7 @@ class MediaReader:
                 self._take_images(self._child.open(path, "image"))
             if purpose.takes_sounds:
                 self._sounds = sounds = MessageSounds(path, work, self._decoder)
-                self._forms["audio"] = MediaForm("audio", sounds.token, sounds.token_id)
+                self._forms["audio"] = MediaForm("audio", sounds.token, sounds.token_id, is_text=sounds.is_text)
         except BaseException:
             self.close()
             raise
@@ -286,7 +288,10 @@ def refuse_media(messages: list[Message], kinds: tuple[str, ...]) -> None:
 def with_placeholders(messages: list[Message], forms: list[MediaForm]) -> list[Message]:
     """Return messages whose media say what a template without parts is to write for them."""
     empty: dict[str, Json] = {
-        form.kind: {"type": form.kind, form.kind: "", "placeholder": form.placeholder} for form in forms
+        form.kind: {"type": "text", "text": form.placeholder, "placeholder": form.placeholder}
+        if form.is_text
+        else {"type": form.kind, form.kind: "", "placeholder": form.placeholder}
+        for form in forms
     }
     return [
         message | {"content": [empty[str(part["type"])] if _is_medium(part) else part for part in parts]}

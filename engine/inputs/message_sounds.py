@@ -40,6 +40,7 @@ class MessageSounds:
             raise
         self.token: str = opened["token"]
         self.token_id: int = opened["token_id"]
+        self.is_text: bool = opened["is_text"]
         self._rate: int = opened["rate"]
         self._max_seconds: float = opened["max_seconds"]
 

@@ -22,13 +22,14 @@ from engine.loading.adapter import AdapterTarget, adapter_targets, lone_target
 from engine.loading.checkpoint import FileCheckpoint, GgufTensors, TensorFile, with_own_output
 from engine.loading.quantization_config import Quantization, take_quantization
 from engine.loading.quantized_folder import QuantizedFolder
-from engine.loading.safetensors_file import SafetensorsFolder, read_config
+from engine.loading.safetensors_file import SafetensorsFolder, open_with_parts, read_config
 from engine.memory import drop_mapped
 from engine.model_kind import ModelPurpose, read_purpose
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder, DecoderBuilder
 from engine.models.registry import describe_folder, describe_gguf, has_family, with_causal_name
 from engine.quantization.scheme import WeightScheme
+from engine.ultravox_folder import described
 
 if TYPE_CHECKING:
     from engine.loading.transformers_checkpoint import TransformersCheckpoint
@@ -156,7 +157,7 @@ def _open_gguf(path: Path) -> Opened:
 
 
 def _open_folder(path: Path) -> Opened:
-    source, values = str(path / "config.json"), read_config(path)
+    source, values = str(path / "config.json"), described(path, read_config(path))
     purpose = read_purpose(path)
     embeds = purpose.kind is ModelKind.EMBEDDING
     if embeds:
@@ -189,5 +190,5 @@ def _as_embedder(config: ModelConfig, purpose: ModelPurpose, folder: TensorFile)
 
 
 def _open_tensors(path: Path, quantization: Quantization | None) -> SafetensorsFolder | QuantizedFolder:
-    folder = SafetensorsFolder.open(path)
+    folder = open_with_parts(path)
     return folder if quantization is None else QuantizedFolder(folder, quantization)

@@ -108,6 +108,7 @@ OTHER_PARTS = {
     "audio_config": (
         "audio_tower.",
         "audio_model.",
+        "encoder.",
         "multi_modal_projector.",
         "embed_audio.",
         "embed_tokens_extend.audio_embed.",

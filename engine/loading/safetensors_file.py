@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,7 +16,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.api.errors import ModelLoadError
+from engine.loading.names import is_other_part
 from engine.quantization.stored import StoredMatrix
+from engine.ultravox_folder import AUDIO, TEXT, WHISPER, is_ultravox, part_folder
 
 logger = logging.getLogger(__name__)
 
@@ -117,14 +120,36 @@ class SafetensorsFolder:
             torch.empty(shape if len(shape) == 2 else (1, *shape), dtype=dtype, device="meta")
         )
 
+    def take(self, other: SafetensorsFolder, names: Iterable[str]) -> None:
+        """Take tensors of another folder, which is closed with this one. Raises ModelLoadError."""
+        self._open_files.callback(other.close)
+        for name in names:
+            if name in self.by_name:
+                raise ModelLoadError(f"{other.path}: tensor {name!r} is in {self.path} too, which names this folder")
+            self.by_name[name] = other.by_name[name]
+        self.files = [*self.files, *other.files]
+
     def close(self) -> None:
         """Unmap the files."""
         self._open_files.close()
 
 
-def read_part(path: Path, prefix: str) -> dict[str, torch.Tensor]:
-    """Read the tensors of a folder whose names begin so. Raises ModelLoadError."""
-    folder = SafetensorsFolder.open(path)
+def open_with_parts(path: Path) -> SafetensorsFolder:
+    """Open a folder, with the tensors of the parts that a folder of Ultravox names. Raises ModelLoadError."""
+    folder, values = SafetensorsFolder.open(path), read_object(path / "config.json")
+    for part in (TEXT, AUDIO) if is_ultravox(values) else ():
+        if any(name.startswith(part.prefix) for name in folder.names):
+            continue
+        place = part_folder(path, values, part)
+        other, its_values = SafetensorsFolder.open(place), read_object(place / "config.json")
+        names = [name for name in other.names if not is_other_part(name, its_values)]
+        folder.take(other, [name for name in names if name.startswith(WHISPER)] if part is AUDIO else names)
+    return folder
+
+
+def read_part(path: Path, prefix: str | tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """Read the tensors of a folder whose names begin so, or in one of several ways. Raises ModelLoadError."""
+    folder = open_with_parts(path)
     try:
         names = [name for name in folder.names if name.startswith(prefix)]
         # NOTE: copies, since views would keep the files mapped.

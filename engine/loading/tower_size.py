@@ -18,7 +18,7 @@ from engine.media.options import MOST_CROPS, MOST_TILES
 from engine.media.phi_images import DEFAULT_MOST_SQUARES, MOST_SQUARES
 from engine.media.qwen_videos import IMAGES_OF_VIDEO, VIDEO_PIXELS
 from engine.models.projectors.registry import describe_projector
-from engine.models.transformers_backend.media_config import media_config
+from engine.models.transformers_backend.media_config import SoundConfig, media_config, sound_config
 from engine.tokenizers.folder_files import read_object
 
 ROWS, WIDE_ROWS = 12, 18
@@ -93,22 +93,22 @@ def read_pair(projector: Projector, text: Path, most_tokens: int) -> TowerSize:
 
 def read_sounds(path: Path, most_seconds: int) -> TowerSize:
     """Read the sizes of a folder whose model hears, window by window. Raises ModelLoadError."""
-    return _read(path, lambda: _sound_size(AutoConfig.from_pretrained(path), most_seconds))
+    return _read(path, lambda: _sound_size(sound_config(path), most_seconds))
 
 
-def _sound_size(config: Any, most_seconds: int) -> TowerSize:
-    tower = config.audio_config
+def _sound_size(config: SoundConfig, most_seconds: int) -> TowerSize:
+    tower = config.tower
     return TowerSize(
         width=tower.d_model,
         inner=tower.encoder_ffn_dim,
-        text_width=config.get_text_config().hidden_size,
+        text_width=config.text.hidden_size,
         patch_values=FRAMES * tower.num_mel_bins,
         num_kept=0,
         tile_patches=tower.max_source_positions,
         most_tiles=ceil(most_seconds / WINDOW_S),
         tile_tokens=tower.max_source_positions,
         is_cut=True,
-        has_mask=config.model_type == "qwen2_audio",
+        has_mask=config.kind == "qwen2_audio",
     )
 
 

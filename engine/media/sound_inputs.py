@@ -15,13 +15,19 @@ import numpy as np
 import tokenizers
 import torch
 from numpy.typing import NDArray
-from transformers import AutoConfig, AutoFeatureExtractor, AutoProcessor
+from torch.nn import functional
+from transformers import AutoConfig, AutoFeatureExtractor, AutoProcessor, WhisperFeatureExtractor
 from transformers.utils import logging as transformers_logging
 
-from engine.api.errors import ErrorCode, RequestError
+from engine.api.errors import ErrorCode, ModelLoadError, RequestError
+from engine.models.transformers_backend.media_config import sound_config
+from engine.tokenizers.folder_files import read_object
+from engine.ultravox_folder import is_ultravox
 
 OPEN, PREPARE = "open", "prepare"
-FEATURES, FRAMES_MASK = "input_features", "feature_attention_mask"
+FEATURES, FRAMES_MASK, LENGTHS = "input_features", "feature_attention_mask", "frame_lengths"
+AUDIO_TOKEN, UNUSED = "<|audio|>", ("reserved", "unused", "<special_")
+"""The token of Ultravox, and what the names of tokens have that nothing has a use for."""
 STEP = 2
 """Frames of a spectrogram that the second convolution of Whisper's encoder makes one of."""
 
@@ -42,6 +48,8 @@ class OpenedSounds:
     prepare: Callable[[NDArray[np.float32]], tuple[int, dict[str, torch.Tensor]]]
     max_seconds: float = 0.0
     """The longest sound; 0: any."""
+    is_text: bool = False
+    """The template knows of no sounds: the token stands in the text of a message."""
 
 
 def answer(task: str, path: str, samples: bytes = b"", digest: str = "") -> dict[str, Any]:
@@ -55,7 +63,7 @@ def answer(task: str, path: str, samples: bytes = b"", digest: str = "") -> dict
         _opened[path] = open_sounds(Path(path))
     opened = _opened[path]
     if task == OPEN:
-        names = ("token", "token_id", "rate", "max_seconds")
+        names = ("token", "token_id", "rate", "max_seconds", "is_text")
         return {name: getattr(opened, name) for name in names}
     num_vectors, made = opened.prepare(np.frombuffer(samples, np.float32).copy())
     if num_vectors < 1:
@@ -70,6 +78,9 @@ def answer(task: str, path: str, samples: bytes = b"", digest: str = "") -> dict
 
 def open_sounds(path: Path) -> OpenedSounds:
     """Open what a folder says of sounds. Voxtral's own processor needs mistral-common, which reads its tokenizer."""
+    values = read_object(path / "config.json")
+    if is_ultravox(values):
+        return _in_frames(path)
     config = AutoConfig.from_pretrained(path)
     if config.model_type == "voxtral":
         return _in_windows(path, config)
@@ -115,3 +126,49 @@ def _in_windows(path: Path, config: Any) -> OpenedSounds:
         return len(windows) * num_vectors, {FEATURES: windows}
 
     return OpenedSounds(token, token_id, extractor.sampling_rate, prepare)
+
+
+def _in_frames(path: Path) -> OpenedSounds:
+    """Use Whisper's feature extractor for Ultravox: sounds have as many vectors as they are long, window by window.
+
+    A folder may lack its settings: those of Whisper are all alike but for the bands.
+    """
+    config = sound_config(path)
+    extractor = WhisperFeatureExtractor(feature_size=config.tower.num_mel_bins)
+    most_frames, per_vector = config.tower.max_source_positions * STEP, STEP * config.projector["stack_factor"]
+    token, token_id = _stand_in(path / "tokenizer.json", config.text.vocab_size)
+
+    def prepare(samples: NDArray[np.float32]) -> tuple[int, dict[str, torch.Tensor]]:
+        made = extractor(
+            samples,
+            sampling_rate=extractor.sampling_rate,
+            padding="longest",
+            pad_to_multiple_of=extractor.hop_length,
+            truncation=False,
+            return_tensors="pt",
+        )
+        windows = made[FEATURES][0].split(most_frames, dim=1)
+        lengths = [window.shape[1] for window in windows]
+        filled = [functional.pad(window, (0, lengths[0] - window.shape[1])) for window in windows]
+        num_vectors = sum(-(-length // per_vector) for length in lengths)
+        return num_vectors, {FEATURES: torch.stack(filled), LENGTHS: torch.tensor(lengths)}
+
+    return OpenedSounds(token, token_id, extractor.sampling_rate, prepare, is_text=True)
+
+
+def _stand_in(file: Path, num_rows: int) -> tuple[str, int]:
+    """Return the token whose places vectors take: the model's own, or else one that nothing has a use for.
+
+    Tokenizers of older folders lack it, and in newer ones it may have no row in the text model's embedding.
+    `num_rows`: of that embedding. Raises ModelLoadError if there is neither.
+    """
+    added = tokenizers.Tokenizer.from_file(str(file)).get_added_tokens_decoder()
+    known = {one.content: number for number, one in added.items() if one.special and number < num_rows}
+    unused = (text for text in known if any(mark in text.lower() for mark in UNUSED))
+    token = AUDIO_TOKEN if AUDIO_TOKEN in known else next(unused, None)
+    if token is None:
+        raise ModelLoadError(
+            f"{file}: has no special token that can stand for sounds: {AUDIO_TOKEN} or a reserved one, with an id "
+            f"below the text model's vocab_size of {num_rows}"
+        )
+    return token, known[token]

@@ -12,7 +12,7 @@ from django.db import connections
 
 from chat.catalog.services import model_register, model_update
 from tests.browser.contexts import Contexts, PatientBrowser
-from tests.browser.scripted import ScriptedPage, note_problems
+from tests.browser.scripted import ScriptedPage, note_problems, until_connected
 from tests.browser.walk import SIZES, Walk, walked
 from tests.conftest import CHROMIUMS
 from tests.people import member
@@ -71,11 +71,7 @@ def signed_in_page(chromium, served, problems: list[str]):
     page.fill("#id_username", served.admin_user)
     page.fill("#id_password", served.admin_password)
     page.click("button[type=submit]")
-    try:
-        page.wait_for_selector("#connection[data-state=ready]")
-    except playwright_sync.TimeoutError as error:
-        error.add_note(f"The page {page.url} says: {page.inner_text('body')[:1000]!r}; its console: {problems}")
-        raise
+    until_connected(page, problems)
     return page
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from django.conf import settings
@@ -29,6 +29,19 @@ def note_problems(page: Any, problems: list[str]) -> None:
 
 def _is_problem(said: Any) -> bool:
     return said.type == "error" and not any(refusal in said.text for refusal in REFUSALS)
+
+
+def until_connected(page: Any, problems: list[str], in_flight: Iterable[Any] = ()) -> None:
+    """Wait until a page is ready; if it never is, say what it shows, what went wrong, and what it still waits for."""
+    # NOTE: imported here, as conftest.py skips these tests where it is not installed.
+    from playwright.sync_api import TimeoutError  # noqa: PLC0415
+
+    try:
+        page.wait_for_selector("#connection[data-state=ready]")
+    except TimeoutError as error:
+        urls = [request.url for request in in_flight]
+        error.add_note(f"{page.url} says {page.inner_text('body')[:1000]!r}; problems: {problems}; unanswered: {urls}")
+        raise
 
 
 class ScriptedPage:
@@ -102,7 +115,7 @@ class ScriptedPage:
         self.page.click(f"[data-model='{name}']")
 
     def wait_ready(self) -> None:
-        self.page.wait_for_selector("#connection[data-state=ready]")
+        until_connected(self.page, self.problems, self.in_flight)
 
     def sign_out(self) -> None:
         self.page.click(".account summary")

@@ -13,7 +13,7 @@ from engine.config import EngineConfig
 from engine.core.memory_need import TRANSFORMERS_BYTES, memory_need
 from engine.core.model_description import describe
 from engine.execution.media import CACHE_BYTES
-from engine.gguf_pair import Projector, find_projector, text_file
+from engine.gguf_pair import Projector, find_projector, is_beside, text_file
 from engine.loading.inspection import describe_model
 from engine.loading.projector_model import pair_model
 from engine.model_kind import read_purpose
@@ -62,6 +62,33 @@ def test_a_projector_beside_a_model_is_found_by_its_name(pairs, folder):
     assert not sees(text, "none")
     assert text_file(folder) == text
     assert describe(folder).architecture == "llama"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_model"),
+    [
+        ("model-imatrix-Q4_K_M.gguf", True),
+        ("model-Q4_K_M-imatrix.gguf", True),
+        ("model.i1-IQ3_XXS.gguf", True),
+        ("model-imatrix-MXFP4.gguf", True),
+        ("imatrix.gguf", False),
+        ("imatrix_unsloth.gguf", False),
+        ("imatrix-Q8_0.gguf", False),
+        ("Qwen3-8B-imatrix.gguf", False),
+        ("model.f16.imatrix.gguf", False),
+        ("mmproj-Q8_0.gguf", False),
+    ],
+)
+def test_only_importance_matrices_and_projectors_are_no_models(name, is_model):
+    assert is_beside(name) == (not is_model)
+
+
+def test_a_model_that_was_made_with_an_importance_matrix_is_found_in_its_folder(pairs, folder):
+    put(pairs, folder, "mmproj-F16.gguf")
+    made = (folder / "text.gguf").rename(folder / "text-imatrix-Q4_K_M.gguf")
+    (folder / "imatrix.gguf").write_bytes(b"GGUF")
+    assert text_file(folder) == made
+    assert sees(made)
 
 
 def test_of_two_that_fit_one_is_named(pairs, folder):

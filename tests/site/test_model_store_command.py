@@ -98,9 +98,15 @@ def test_what_cannot_be_done_is_said_in_a_sentence(run: Run, arguments: list[str
     assert "Traceback" not in done.stderr
 
 
-def test_a_model_of_this_machine_is_imported_and_chosen_by_its_name(run: Run, environment: dict[str, str]) -> None:
+def test_a_model_of_this_machine_is_imported_and_chosen_by_its_name(
+    run: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
     default = model_choice(path="", name="").path
-    assert "mine is stored" in run("import", str(default), "--name", "mine").stdout
+    (tmp_path / "smol.gguf").symlink_to(default)
+    (tmp_path / "mmproj-broken.gguf").write_bytes(b"GGUF")
+    imported = run("import", str(tmp_path / "smol.gguf"), "--name", "mine")
+    assert "mine is stored" in imported.stdout
+    assert "mine reads text alone, as no projector beside it could be taken: " in imported.stderr
     store = Path(environment["LIGHTCONE_DATA_DIR"]) / "models"
     chosen = model_choice(path="mine", name="", store=store)
     assert (chosen.name, chosen.path.read_bytes() == default.read_bytes()) == ("mine", True)

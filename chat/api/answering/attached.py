@@ -10,7 +10,8 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from chat.access.keys import Caller
-from chat.api.request.file_parts import AttachedFiles, file_ids
+from chat.api.request.file_parts import file_ids
+from chat.api.request.named_files import AttachedFiles
 from chat.generation.kept_media import CONTENTS
 from engine.api import Json, Message
 

@@ -73,6 +73,7 @@ async def sounds_heard(
     usages = []
     for number, (index, place, kind, part) in enumerate(places, 1):
         path = _path(index, place, kind)
+        _check_sent(part, kind, path, model)
         data = await _data(part.get(kind), kind, path, caller, budget)
         speech = Speech(data, param=path)
         with hearing():
@@ -114,6 +115,17 @@ async def _written(parsed: ParsedRequest, transcriber: ModelEntry, start: Start)
     finally:
         reader.leave()
     return "".join(pieces).strip(), usage
+
+
+def _check_sent(part: dict[str, Any], kind: str, path: str, model: ModelEntry) -> None:
+    """Raise ApiError for a sound that has a `uuid` alone: only for models that hear is one kept under it."""
+    if part.get(kind) is None and part.get("uuid") is not None:
+        place = f"{path.removesuffix(kind)}uuid"
+        message = (
+            f"{place} cannot be used alone: {model.full_name} has sound written down by {model.transcriber}, which "
+            "knows no names; send the sound itself, or use a model that hears"
+        )
+        raise ApiError("unsupported_parameter", message, place)
 
 
 async def _data(sound: Any, kind: str, path: str, caller: Caller, budget: MediaBudget) -> str:

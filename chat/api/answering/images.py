@@ -18,8 +18,9 @@ from chat.access.keys import Caller
 from chat.api.answering.named_media import media_named
 from chat.api.request.audio_parts import AUDIO, AUDIO_EMBEDS, sounds_sent
 from chat.api.request.build import embeds_problem
-from chat.api.request.file_parts import AttachedFile, file_urls, has_files
+from chat.api.request.file_parts import file_urls, has_files
 from chat.api.request.image_parts import IMAGE, IMAGE_EMBEDS, IMAGE_URL, REMOTE, MediaRules, image_url, media_sent
+from chat.api.request.named_files import AttachedFile
 from chat.api.request.video_parts import VIDEO, VIDEO_URL
 from chat.catalog.named_models import modalities_live, models_that_take
 from chat.catalog.services import ModelEntry
@@ -101,9 +102,6 @@ async def files_fetched(messages: Sequence[Any], caller: Caller, budget: MediaBu
 async def _file(url: str, found: bytes | ApiError) -> AttachedFile:
     if isinstance(found, ApiError):
         return AttachedFile(problem=found.message, code=found.code)
-    most = settings.LIGHTCONE_LIMITS.max_file_bytes
-    if len(found) > most:
-        return AttachedFile(problem=f"must lead to a file of at most {most} bytes, got {len(found)}; send a part of it")
     name = PurePosixPath(unquote(urlsplit(url).path)).name
     is_name = name.isprintable() and 0 < len(name) <= settings.LIGHTCONE_LIMITS.max_label_chars
     encoded = await asyncio.to_thread(base64.b64encode, found)
@@ -116,7 +114,8 @@ async def _fetched(
     """Return the remote items of one kind, or why there is none, by their addresses; and those that may not be kept."""
     remote = [url for url in urls if isinstance(url, str) and REMOTE.match(url)]
     fetcher, may_fetch = media_fetcher(), bool(remote) and caller.has_right(str(Right.MEDIA_FETCH))
-    asked = MediaRequest(kind, "", caller.tenant, may_fetch, may_keep=not caller.stores_nothing)
+    most = settings.LIGHTCONE_LIMITS.max_file_bytes if kind == MediaKind.DOCUMENT else None
+    asked = MediaRequest(kind, "", caller.tenant, may_fetch, may_keep=not caller.stores_nothing, max_bytes=most)
 
     async def fetched(url: str) -> bytes | ApiError:
         try:

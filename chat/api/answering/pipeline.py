@@ -24,8 +24,9 @@ from chat.api.answering.hearing import Hearing, sounds_heard
 from chat.api.answering.images import files_fetched, media_fetcher, media_rules
 from chat.api.dialect import AnswerHead, P_co, RequestReader
 from chat.api.request.build import MessagesRefused, QueuePlacement, generation_request, rights_check
-from chat.api.request.file_parts import AttachedFiles
 from chat.api.request.messages import last_message_text
+from chat.api.request.named_files import AttachedFiles
+from chat.api.request.parse import MEDIA_OPTIONS
 from chat.api.request.parsed import ParsedRequest
 from chat.api.request.strict_json import json_object_read
 from chat.api.request.tools import is_forced
@@ -203,7 +204,7 @@ async def run_start(
             break
         except ApiError as error:
             tried.add(model.full_name)
-            is_unfit = away is not None and error.code == UNFIT_CODE
+            is_unfit = away is not None and _is_unfit(error)
             goes_on = is_unfit or error.code in AWAY_CODES
             another = await model_fallback(model, accepted.caller) if goes_on else None
             if another is None or another.full_name in tried:
@@ -215,6 +216,11 @@ async def run_start(
             model = another
     run.reader.headers |= _model_headers(model, asked, reasons)
     return run
+
+
+def _is_unfit(error: ApiError) -> bool:
+    """Return True if a fallback does not take what the request has: its media, or options of media."""
+    return error.code == UNFIT_CODE or (error.param or "").split(".")[0] in MEDIA_OPTIONS
 
 
 def _model_headers(model: ModelEntry, asked: str, reasons: list[str]) -> dict[str, str]:

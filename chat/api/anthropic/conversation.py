@@ -10,7 +10,7 @@ from typing import Any
 
 from django.conf import settings
 
-from chat.api.anthropic.documents import DocumentReader, Part, text_part
+from chat.api.anthropic.documents import DocumentReader, Part, file_id_read, text_part
 from chat.api.anthropic.names import MessageNames
 from chat.api.request.fields import echo
 from chat.errors import Problems
@@ -151,8 +151,11 @@ class ConversationReader:
                 return [{"type": "image_url", "image_url": {"url": url}}]
             code = "invalid_value" if url == "" else "invalid_type"
             self._problems.refuse(f"{path}.url", f"must be the address of an image, got {echo(url)}", code)
+        elif kind == "file":
+            file_id = file_id_read(source, path, self._problems)
+            return [] if file_id is None else [{"type": "image_url", "image_url": {"file_id": file_id}}]
         elif isinstance(source, dict):
-            self._problems.refuse(f"{path}.type", f"must be base64 or url, got {echo(kind)}")
+            self._problems.refuse(f"{path}.type", f"must be base64, url or file, got {echo(kind)}")
         else:
             self._problems.refuse(path, f"must be an object, got {echo(source)}", "invalid_type")
         return []
@@ -234,6 +237,7 @@ class ConversationReader:
             self._sent[path] = sent
             if part["type"] == "file":
                 self._sent |= {f"{path}.file": f"{sent}.source", f"{path}.file.file_url": f"{sent}.source.url"}
+                self._sent[f"{path}.file.detail"] = f"{sent}.detail"
             elif part["type"] == "image_url":
                 self._sent[f"{path}.image_url"] = f"{sent}.source"
             message["content"].append(part)

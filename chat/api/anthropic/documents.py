@@ -28,7 +28,10 @@ class DocumentReader:
         self._text_blocks = text_blocks
 
     def document(self, block: dict[str, Any], path: str) -> list[Part]:
-        """Return the parts of a document: its context, then its text, or the file for the worker to read."""
+        """Return the parts of a document: its context, then its text, or the file for the worker to read.
+
+        `detail` is an extension: how closely a model that sees is shown the pages of a PDF.
+        """
         self._check_citations(block, path)
         title = self._label(block, "title", path)
         context = self._label(block, "context", path, is_short=False)
@@ -37,7 +40,11 @@ class DocumentReader:
             self._problems.refuse(f"{path}.source", f"must be an object, got {echo(source)}", "invalid_type")
             return []
         parts = [text_part(f"Context of the document below: {context}")] if context else []
-        return parts + self._source(source, f"{path}.source", title)
+        for part in self._source(source, f"{path}.source", title):
+            if part["type"] == "file" and block.get("detail") is not None:
+                part["file"]["detail"] = block["detail"]
+            parts.append(part)
+        return parts
 
     def search_result(self, block: dict[str, Any], path: str) -> list[Part]:
         """Return the part of a result of the client's own search: its source, then its text."""
@@ -73,12 +80,8 @@ class DocumentReader:
 
     def _kept_file(self, source: dict[str, Any], path: str, title: str | None) -> list[Part]:
         """Return the part of a file that the project keeps, under its own name if the document has no title."""
-        file_id = source.get("file_id")
-        if not isinstance(file_id, str) or not file_id:
-            code = "invalid_value" if file_id == "" else "invalid_type"
-            self._problems.refuse(f"{path}.file_id", f"must be the id of a file, got {echo(file_id)}", code)
-            return []
-        return [{"type": "file", "file": {"file_id": file_id, "filename": title}}]
+        file_id = file_id_read(source, path, self._problems)
+        return [] if file_id is None else [{"type": "file", "file": {"file_id": file_id, "filename": title}}]
 
     def _file(self, source: dict[str, Any], path: str, title: str) -> list[Part]:
         media_type, data = source.get("media_type"), source.get("data")
@@ -112,6 +115,16 @@ class DocumentReader:
         if isinstance(citations, dict) and citations.get("enabled"):
             message = "cannot be enabled: this server's models do not cite; leave it out"
             self._problems.refuse(f"{path}.citations", message, "unsupported_parameter")
+
+
+def file_id_read(source: dict[str, Any], path: str, problems: Problems) -> str | None:
+    """Return the id of a source that names a file; None after a problem."""
+    file_id = source.get("file_id")
+    if isinstance(file_id, str) and file_id:
+        return file_id
+    code = "invalid_value" if file_id == "" else "invalid_type"
+    problems.refuse(f"{path}.file_id", f"must be the id of a file, got {echo(file_id)}", code)
+    return None
 
 
 def text_part(text: str) -> Part:

@@ -31,7 +31,8 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 MAX_USER_ID_CHARS = 512
 TURNS_TEXT = (
     "Turns of user and assistant; a last one of the assistant is continued. Blocks of the user: text, tool_result, "
-    "search_result and document, whose source is text, content, base64, or a file by file_id."
+    "search_result, image and document, whose source is base64, url or a file by file_id, of a document also text and "
+    "content."
 )
 CLEAR_THINKING = "clear_thinking_20251015"
 

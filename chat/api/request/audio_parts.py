@@ -44,11 +44,13 @@ class AudioPartReader:
         """
         place, name = f"{path.removesuffix(kind)}uuid", "data" if kind == INPUT_AUDIO else "url"
         value = sound.get(name) if isinstance(sound, dict) else sound
-        if not self._images.is_one_more(path, SOUND, SOUND, self._rules.hearing):
+        is_named = value is None and uuid is not None
+        others = self._rules.hearing_itself if is_named else self._rules.hearing
+        if not self._images.is_one_more(path, SOUND, SOUND, others):
             return []
         if uuid is not None and not is_name(uuid):
             refuse_name(self._problems, uuid, place)
-        elif value is None and uuid is not None:
+        elif is_named:
             return self._named(uuid, place)
         elif not isinstance(value, str) or not value:
             code = "missing_required_parameter" if value is None else "invalid_type"

@@ -11,9 +11,9 @@ from django.conf import settings
 from chat.access.checks import Right
 from chat.access.keys import Caller
 from chat.api.request.fields import bad_value, echo
-from chat.api.request.file_parts import AttachedFiles
 from chat.api.request.image_parts import MediaRules
 from chat.api.request.messages import messages_walk
+from chat.api.request.named_files import AttachedFiles
 from chat.api.request.parse import choices_check
 from chat.api.request.parsed import DeliveryOptions, GenerationParams, ParsedRequest
 from chat.catalog.services import sampling_defaults_effective

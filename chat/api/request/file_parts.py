@@ -1,18 +1,18 @@
-"""Read file parts of messages. Files that a part names by `file_id` were fetched before; see answering/attached.py.
+"""Read file parts of messages, and say which files parts name by `file_id`; answering/attached.py fetches those.
 
 Nothing is decoded here: the worker reads the bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.conf import settings
 
 from chat.api.request.fields import echo
-from chat.api.request.image_parts import DETAILS, MAX_NAMES, REMOTE
+from chat.api.request.image_parts import DETAILS, IMAGE_URL, MAX_NAMES, REMOTE, part_type
+from chat.api.request.named_files import AttachedFiles, file_named
 from chat.errors import Problems
 from engine.api import MAX_FILES, Json
 
@@ -20,21 +20,6 @@ SOURCES = ("file_data", "file_id", "file_url")
 BYTES_OF_BASE64 = 3 / 4
 URL_HEAD_BYTES = 1024
 """The most bytes before the data of a data URL."""
-
-
-@dataclass(frozen=True, slots=True)
-class AttachedFile:
-    """A file of the caller's project as its content in base64, or the reason why it cannot be attached."""
-
-    filename: str = ""
-    file_data: str = ""
-    problem: str = ""
-    code: str = "invalid_value"
-    """Of the problem."""
-
-
-AttachedFiles = Mapping[str, AttachedFile]
-"""By file id, or by address."""
 
 
 def has_files(messages: Sequence[Any]) -> bool:
@@ -63,7 +48,7 @@ def _num_sources(file: dict[str, Any]) -> int:
 
 
 def file_ids(messages: Sequence[Any], max_parts: int) -> Iterator[str]:
-    """Yield the id of each file part that has one, in order, of the parts that a request may have."""
+    """Yield the id of each file and image that has one, in order, of the parts that a request may have."""
     num_parts = 0
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
@@ -73,9 +58,17 @@ def file_ids(messages: Sequence[Any], max_parts: int) -> Iterator[str]:
         if num_parts > max_parts:
             return
         for part in content:
-            file = part.get("file") if isinstance(part, dict) and part.get("type") == "file" else None
-            if isinstance(file, dict) and isinstance(file.get("file_id"), str) and file.get("file_data") is None:
-                yield file["file_id"]
+            held, sent = _named_in(part)
+            if isinstance(held, dict) and isinstance(held.get("file_id"), str) and held.get(sent) is None:
+                yield held["file_id"]
+
+
+def _named_in(part: Any) -> tuple[Any, str]:
+    """Return what may name a file in a part, and the name of its own content there."""
+    kind = part_type(part) if isinstance(part, dict) else None
+    if kind == IMAGE_URL:
+        return part.get(IMAGE_URL), "url"
+    return (part.get("file"), "file_data") if kind == "file" else (None, "")
 
 
 class FilePartReader:
@@ -130,14 +123,8 @@ class FilePartReader:
 
     def _named(self, file_id: Any, name: str | None, detail: str | None, path: str) -> list[Json]:
         """Return the part of a file that the project keeps."""
-        if not isinstance(file_id, str):
-            self._problems.refuse(f"{path}.file_id", f"must be a string, got {echo(file_id)}", "invalid_type")
-        else:
-            found = self._files.get(file_id) or AttachedFile(problem=unknown_file(file_id))
-            if not found.problem:
-                return [self._part(found.file_data, name or found.filename, detail, path)]
-            self._problems.refuse(f"{path}.file_id", found.problem)
-        return []
+        found = file_named(file_id, self._files, f"{path}.file_id", self._problems)
+        return [] if found is None else [self._part(found.file_data, name or found.filename, detail, path)]
 
     def _remote(self, url: Any, name: str | None, detail: str | None, path: str) -> list[Json]:
         """Return the part of a file that has been fetched. Each part has a copy of it on its way to the worker."""
@@ -161,10 +148,3 @@ class FilePartReader:
 def _is_data(url: Any) -> bool:
     """Return True for a data: URL, which has the content itself."""
     return isinstance(url, str) and url[:5].lower() == "data:"
-
-
-def unknown_file(file_id: str) -> str:
-    return (
-        f"must be the id of a file of this project, which {echo(file_id)} is not, or not any more; upload the file to "
-        "/v1/files with the purpose user_data"
-    )

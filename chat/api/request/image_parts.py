@@ -12,8 +12,11 @@ from typing import Any, NamedTuple
 from django.conf import settings
 
 from chat.api.request.fields import echo
+from chat.api.request.named_files import AttachedFiles, file_named
 from chat.errors import ApiError, Problems
 from engine.api import Json
+from engine.api.media import MediaKind
+from engine.api.media_formats import HEAD_BYTES, formats_of, media_format
 
 IMAGE = "image"
 """The word for images among the modalities of a model."""
@@ -88,10 +91,11 @@ class MediaRules:
 class ImagePartReader:
     """Reads the images of all messages of one request; counts media of all kinds and their bytes."""
 
-    def __init__(self, problems: Problems, rules: MediaRules, model: str) -> None:
+    def __init__(self, problems: Problems, rules: MediaRules, model: str, files: AttachedFiles) -> None:
         self._problems = problems
         self._rules = rules
         self._model = model
+        self._files = files
         self._nums = Counter[str]()
         self._num_bytes = rules.num_other_bytes
 
@@ -101,8 +105,11 @@ class ImagePartReader:
         `image`, and its `uuid` beside it: as sent.
         """
         url, detail = image_url(image), image.get("detail") if isinstance(image, dict) else None
-        if not self.is_one_more(path, IMAGE, "images", self._rules.seeing):
+        is_file = isinstance(image, dict) and image.get("file_id") is not None
+        if not self.is_one_more(f"{path}.file_id" if is_file else path, IMAGE, "images", self._rules.seeing):
             return []
+        if is_file:
+            return self._of_file(image, path, uuid)
         if uuid is not None and not is_name(uuid):
             refuse_name(self._problems, uuid, f"{path.removesuffix(IMAGE_URL)}uuid")
         elif url is None and uuid is not None:
@@ -110,8 +117,8 @@ class ImagePartReader:
         elif not isinstance(url, str) or not url:
             message = "must be an object with url, the image as a data: URL with base64"
             self._problems.refuse(path, message, "missing_required_parameter" if url is None else "invalid_type")
-        elif detail not in (None, *DETAILS):
-            self._problems.refuse(f"{path}.detail", f"must be one of {', '.join(DETAILS)}, got {echo(detail)}")
+        elif not self._is_detail(detail, path):
+            return []
         elif isinstance(found := self._rules.fetched.get(url), ApiError):
             self._problems.refuse(f"{path}.url", found.message, found.code)
         elif (data := base64_of(url, self._rules.fetched)) is None:
@@ -158,6 +165,32 @@ class ImagePartReader:
             return False
         return True
 
+    def _is_detail(self, detail: Any, path: str) -> bool:
+        """Return True for a `detail` that there is, and None; refuse others."""
+        if detail in (None, *DETAILS):
+            return True
+        self._problems.refuse(f"{path}.detail", f"must be one of {', '.join(DETAILS)}, got {echo(detail)}")
+        return False
+
+    def _of_file(self, image: dict[str, Any], path: str, uuid: Any) -> list[Json]:
+        """Return the part of an image that the project keeps as a file."""
+        file_id, place, detail = image["file_id"], f"{path}.file_id", image.get("detail")
+        if image.get("url") is not None:
+            self._problems.refuse(path, "must have url or file_id; leave the other out")
+        elif uuid is not None:
+            message = "cannot be used here; leave it out: file_id names the image"
+            self._problems.refuse(f"{path.removesuffix(IMAGE_URL)}uuid", message)
+        elif not self._is_detail(detail, path) or (
+            (found := file_named(file_id, self._files, place, self._problems)) is None
+        ):
+            return []
+        elif not _is_image(found.file_data):
+            message = f"must be the id of an image: {formats_of(MediaKind.IMAGE)}; send another file as a part of files"
+            self._problems.refuse(place, message)
+        elif self.has_room(found.file_data, place, IMAGE):
+            return [_image_part(found.file_data, detail, place)]
+        return []
+
     def _named(self, name: str, path: str, detail: str | None) -> list[Json]:
         """Return the part of an image that was sent before."""
         found, place = self._rules.named.get(name), f"{path.removesuffix(IMAGE_URL)}uuid"
@@ -184,6 +217,12 @@ class ImagePartReader:
 
 def _image_part(data: str, detail: str | None, path: str) -> Json:
     return {"type": "image", "data": data, "detail": detail or "auto", "param": path}
+
+
+def _is_image(data: str) -> bool:
+    """Return True if base64 begins as an image does."""
+    found = media_format(base64.b64decode(data[: (HEAD_BYTES + 2) // 3 * 4]))
+    return found is not None and MediaKind.IMAGE in found.kinds
 
 
 def is_name(value: object) -> bool:

@@ -10,8 +10,9 @@ from typing import Any
 
 from chat.api.request.audio_parts import AUDIO_EMBEDS, AUDIO_URL, INPUT_AUDIO, AudioPartReader
 from chat.api.request.fields import echo
-from chat.api.request.file_parts import AttachedFiles, FilePartReader
+from chat.api.request.file_parts import FilePartReader
 from chat.api.request.image_parts import IMAGE_EMBEDS, ImagePartReader, MediaRules, part_type
+from chat.api.request.named_files import AttachedFiles
 from chat.api.request.strict_json import json_bounds, json_read
 from chat.api.request.video_parts import VIDEO_URL, VideoPartReader
 from chat.errors import ApiError, Problems
@@ -48,7 +49,7 @@ class PartReader:
     ) -> None:
         self._problems = problems
         self._files = FilePartReader(problems, files, () if media.is_taken else media.seeing)
-        self._images = ImagePartReader(problems, media, model)
+        self._images = ImagePartReader(problems, media, model, files)
         self._videos = VideoPartReader(problems, media, self._images)
         self._sounds = AudioPartReader(problems, media, self._images)
         self._max_parts = max_parts

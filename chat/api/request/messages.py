@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from chat.api.request.fields import echo
-from chat.api.request.file_parts import AttachedFiles
 from chat.api.request.image_parts import MediaRules
 from chat.api.request.message_parts import ABSENT, CallReader, Content, PartReader, is_text
+from chat.api.request.named_files import AttachedFiles
 from chat.errors import ApiError, Problems
 from engine.api import Json, Message
 

@@ -34,7 +34,8 @@ TOKEN_ID = {"type": "integer", "minimum": 0}
 ROLES_TEXT = "a chat message: role (system, developer, user, assistant, tool, …) and content (text, or a list of parts)"
 CONTENT_TEXT = (
     "A text, or a list of parts: {type: text, text}; {type: file, file: {file_data, filename}} with the content in "
-    "base64; {type: file, file: {file_id}} for an uploaded file of purpose user_data or assistants."
+    "base64; {type: file, file: {file_id}} for an uploaded file of purpose user_data, assistants or "
+    "vision; {type: image_url, image_url: {url}} or {file_id} for an image."
 )
 RESERVED_VARIABLES = (
     *("tokenize", "return_dict", "return_tensors", "self", "messages", "conversation", "tools", "documents"),

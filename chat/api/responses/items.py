@@ -100,9 +100,6 @@ class InputReader:
             given = part.get("type") if isinstance(part, dict) else None
             if given not in kinds:
                 self._problems.refuse(f"{place}.type", f"must be one of {', '.join(kinds)}; got {echo(given)}")
-            elif given == "input_image" and part.get("file_id") is not None:
-                message = "cannot be used for an image: send it as image_url, a data: URL with base64"
-                self._problems.refuse(f"{place}.file_id", message, "unsupported_parameter")
             elif given in MEDIA_KEYS:
                 parts.append(self._media(given, part, place))
             elif given == "refusal":

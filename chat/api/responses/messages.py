@@ -97,7 +97,8 @@ def _part(part: Item) -> Item:
     if part["type"] == "input_file":
         return {"type": "file", "file": {name: value for name, value in part.items() if name != "type"}}
     if part["type"] == "input_image":
-        return {"type": "image_url", "image_url": {"url": part.get("image_url"), "detail": part.get("detail")}}
+        image = {"url": part.get("image_url"), "file_id": part.get("file_id"), "detail": part.get("detail")}
+        return {"type": "image_url", "image_url": image}
     if part["type"] == "refusal":
         return {"type": "refusal", "refusal": part["refusal"]}
     return {"type": "text", "text": part["text"]}
@@ -113,6 +114,8 @@ def sent_path(path: str, origins: Sequence[Origin]) -> str | None:
         return origin.calls[int(number)] + rest.removeprefix(".function")
     if place != "content" or number is None:
         return origin.content
+    if rest == ".image_url.file_id":
+        return f"{origin.content}.{number}.file_id"
     if rest.startswith(".image_url"):
         return f"{origin.content}.{number}.image_url"
     return f"{origin.content}.{number}{rest.removeprefix('.file')}"

@@ -12,7 +12,7 @@ from chat.api.responses.schema import ALIKE, FURTHER, ResponseRequest
 READ_APART = shape(
     """
     {
-        input: string | some | null "Text or items; an input_file has file_data, file_id or file_url.";
+        input: string | some | null "Text or items; input_file and input_image may have a file_id.";
         tool_choice: mode | object | null "Which functions may, or must, be called."
     }
     """,

@@ -27,6 +27,8 @@ from engine.api import (
 )
 from engine.api.wire import event_from_plain, event_to_plain, request_from_plain, request_to_plain
 
+AUDIO = "audio"
+"""The kind of sound among the media of a request."""
 STATUSES = {
     Outcome.FINISHED: 200,
     Outcome.STOPPED: 200,
@@ -125,9 +127,15 @@ def terminal_record(
 
 
 def _media_counted(media: Mapping[str, Mapping[str, int]], usage: Usage) -> dict[str, dict[str, int]]:
-    """Return how many media of which size a request had, with the tokens that stood for them."""
+    """Return how many media of which size a request had, with the tokens that stood for them.
+
+    Sound that was written down has its length, `duration_ms`.
+    """
     tokens = usage.media_tokens
-    return {kind: dict(sums) | ({"tokens": tokens[kind]} if kind in tokens else {}) for kind, sums in media.items()}
+    counted = {kind: dict(sums) | ({"tokens": tokens[kind]} if kind in tokens else {}) for kind, sums in media.items()}
+    if AUDIO in counted and usage.audio_seconds:
+        counted[AUDIO]["duration_ms"] = round(usage.audio_seconds * 1000)
+    return counted
 
 
 def client_outcome_fields(client_outcome: str) -> dict[str, Any]:

@@ -24,11 +24,13 @@ READABLE = "text in UTF-8, HTML, PDF, DOCX, XLSX or PPTX"
 OLD_OFFICE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 ENCRYPTED_PACKAGE = "EncryptedPackage".encode("utf-16-le")
 ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
-FOREIGN_MAGICS = {
-    b"{\\rtf": "RTF",
+IMAGE_MAGICS = {
     b"\x89PNG\r\n\x1a\n": "a PNG image",
     b"\xff\xd8\xff": "a JPEG image",
     b"GIF8": "a GIF image",
+}
+FOREIGN_MAGICS = {
+    b"{\\rtf": "RTF",
     b"\x1f\x8b": "compressed by gzip",
     b"7z\xbc\xaf\x27\x1c": "a 7-Zip archive",
     b"Rar!\x1a\x07": "a RAR archive",
@@ -59,6 +61,9 @@ def kind_of(data: bytes, media_type: str, filename: str) -> FileKind:
         return FileKind.PACKAGE
     if data.startswith(OLD_OFFICE):
         raise _old_office(data)
+    for magic, word in IMAGE_MAGICS.items():
+        if data.startswith(magic):
+            raise refused(f"the file is {word}; send it as an image, to a model that sees, or send {READABLE}")
     for magic, word in FOREIGN_MAGICS.items():
         if data.startswith(magic):
             raise refused(f"the file is {word}; send {READABLE}")

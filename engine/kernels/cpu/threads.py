@@ -143,6 +143,14 @@ class KernelThreads:
             torch.set_num_threads(self._own.num_threads)
             self._own = None
 
+    def share_with_torch(self) -> None:
+        """Let torch compute on the calling thread with as many threads as programs may have now.
+
+        The number of each thread is its own: where torch computes with one beside our threads, it goes on to elsewhere.
+        """
+        if self._own is not None:
+            torch.set_num_threads(self._limit or self._own.num_threads)
+
     @contextmanager
     def single_threaded(self) -> Iterator[None]:
         """Make the calling thread compute, and record programs, with one thread, torch included."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, Phi4MultimodalConfig
+from transformers import AutoConfig, Phi4MultimodalConfig, WhisperConfig
 
 from engine.tokenizers.folder_files import read_object
+from engine.ultravox_folder import AUDIO, TEXT, described, is_ultravox
 
 MAKERS_PHI = "phi4mm"
 """`model_type` of Phi-4-multimodal in the layout of its makers' code, which has the sizes of its tower in itself: those
@@ -22,3 +25,29 @@ def media_config(path: Path) -> Any:
     if values.get("model_type") != MAKERS_PHI:
         return AutoConfig.from_pretrained(path)
     return Phi4MultimodalConfig(**{name: values[name] for name in SHARED if name in values})
+
+
+@dataclass(frozen=True, slots=True)
+class SoundConfig:
+    """The config.json of a model that hears."""
+
+    kind: str
+    """Its `model_type`."""
+    tower: Any
+    """The encoder's config."""
+    text: Any
+    """The text model's."""
+    projector: Mapping[str, Any]
+    """The fields of Ultravox's projector; {} of others."""
+
+
+def sound_config(path: Path) -> SoundConfig:
+    """Read a folder's description. Raises ModelLoadError for parts of Ultravox, and the errors of transformers."""
+    values = read_object(path / "config.json")
+    if not is_ultravox(values):
+        config = AutoConfig.from_pretrained(path)
+        return SoundConfig(config.model_type, config.audio_config, config.get_text_config(), {})
+    values = described(path, values)
+    tower = WhisperConfig(**values[AUDIO.config_field])
+    text = AutoConfig.for_model(**{"model_type": "llama"} | values[TEXT.config_field])
+    return SoundConfig(values["model_type"], tower, text, values["projector_config"])

@@ -7,7 +7,7 @@ returns the vectors that stand in the prompt for it (https://huggingface.co/docs
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,10 @@ class TransformersMediaEncoder:
             for part in (model, model.base_model)  # either may pass on what it does not name
             for name in inspect.signature(part.get_image_features).parameters
         }
+
+    def call_between_parts(self, call: Callable[[], None]) -> None:
+        """Have this called before each part of the model."""
+        call_between_parts(self._model, call)
 
     @torch.inference_mode()
     def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:
@@ -111,6 +115,13 @@ def without_text_model(model: Any) -> Any:
     if hasattr(model, "lm_head"):
         model.lm_head = nn.Identity()
     return model.eval().requires_grad_(False)
+
+
+def call_between_parts(model: nn.Module, call: Callable[[], None]) -> None:
+    """Have this called before each part of a model that has no parts itself, such as a product."""
+    for part in model.modules():
+        if not any(part.children()):
+            part.register_forward_pre_hook(lambda *_: call())
 
 
 @contextmanager

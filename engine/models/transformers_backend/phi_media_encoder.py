@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -11,6 +11,7 @@ from transformers.models.phi4_multimodal.modeling_phi4_multimodal import Phi4Mul
 from engine.api.errors import ModelLoadError
 from engine.layers.embedding import EncodedMedia
 from engine.models.transformers_backend.media_config import media_config
+from engine.models.transformers_backend.media_encoder import call_between_parts
 
 PREFIX = "model.embed_tokens_extend.image_embed."
 MAKERS_NAMES = {
@@ -46,6 +47,10 @@ class PhiMediaEncoder:
             raise ModelLoadError(f"{path}: the image encoder cannot be loaded: {error}") from error
         see_both_ways(embedding)
         return cls(embedding.eval().requires_grad_(False), device, dtype)
+
+    def call_between_parts(self, call: Callable[[], None]) -> None:
+        """Have this called before each part of the model."""
+        call_between_parts(self._embedding, call)
 
     @torch.inference_mode()
     def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:

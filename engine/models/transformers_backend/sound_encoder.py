@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from transformers import AutoModelForMultimodalLM
 from transformers.masking_utils import create_bidirectional_mask
 
 from engine.layers.embedding import EncodedMedia
-from engine.models.transformers_backend.media_encoder import folder_model, without_text_model
+from engine.models.transformers_backend.media_encoder import call_between_parts, folder_model, without_text_model
 
 FEATURES, FRAMES_MASK = "input_features", "feature_attention_mask"
 STEP = 2
@@ -31,6 +32,10 @@ class SoundEncoder:
         """Load the encoder of a folder. Raises ModelLoadError."""
         model = folder_model(path, dtype, AutoModelForMultimodalLM, "sound")
         return cls(without_text_model(model).to(device), device, dtype)
+
+    def call_between_parts(self, call: Callable[[], None]) -> None:
+        """Have this called before each part of the model."""
+        call_between_parts(self._model, call)
 
     @torch.inference_mode()
     def encode(self, tensors: dict[str, torch.Tensor]) -> EncodedMedia:

@@ -22,7 +22,7 @@ from chat.catalog.removal import ModelUnknown, model_remove
 from chat.catalog.stored_models import stored_model_offer
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
-from chat.model_store.local import model_import, models_at
+from chat.model_store.local import import_note, model_import, models_at
 from chat.model_store.manifest import Manifest
 from chat.workers.engine_start import config_text, engine_config
 from lightcone_site.terminal.conversation import printable
@@ -98,7 +98,10 @@ class Command(BaseCommand):
         failed = []
         for model in found:
             try:
-                self._say_stored(model_import(self._store, model, options["name"]))
+                manifest = model_import(self._store, model, options["name"])
+                self._say_stored(manifest)
+                if note := import_note(model, manifest):
+                    self.stderr.write(printable(note))
             except StoreError as error:
                 failed.append(model.name)
                 self.stderr.write(printable(f"{model.name}: {error}"))

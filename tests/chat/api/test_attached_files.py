@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,6 +11,7 @@ from channels.db import database_sync_to_async
 from django.utils import timezone
 
 from chat.api import completions
+from chat.api.answering import images
 from chat.api.answering.attached import attachments_forgotten
 from chat.batches import attached
 from chat.batches.attached import FileRoom
@@ -22,6 +24,7 @@ from tests.chat.batches.stored_files import file_create
 
 OWN, FOREIGN = 1, 2
 MIB = 1 << 20
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(128))
 
 
 @pytest.fixture
@@ -218,3 +221,110 @@ async def test_documents_of_messages_are_files_by_id(api, scripted, projects):
     source["file_id"] = "file-none"
     error = (await api.post("/v1/messages", json=body)).json()["error"]
     assert error["message"].startswith("messages.0.content.0.source.file_id must be the id of a file")
+
+
+@pytest.fixture
+def seeing(monkeypatch):
+    """The served model sees."""
+
+    async def modalities(_):
+        return ("image",)
+
+    monkeypatch.setattr(images, "modalities_live", modalities)
+
+
+def image(**fields):
+    return {"type": "image_url", "image_url": fields}
+
+
+@pytest.mark.parametrize("purpose", ["vision", "user_data", "assistants"])
+async def test_an_image_of_the_project_reaches_the_worker_as_one_that_was_sent(
+    api, scripted, projects, seeing, purpose
+):
+    file_id = await kept(PNG, purpose=purpose, filename="x.png")
+    assert (await asked(api, image(file_id=file_id, detail="low"))).status_code == 200
+    (_, sent) = scripted.requests[0].messages[0]["content"]
+    place = "messages.0.content.1.image_url.file_id"
+    assert sent == {"type": "image", "data": base64.b64encode(PNG).decode(), "detail": "low", "param": place}
+    assert attached.room.num_bytes == 0
+
+
+@pytest.mark.parametrize("how", ["foreign", "batch", "text", "large", "empty"])
+async def test_an_image_that_may_not_be_attached_is_refused(api, projects, seeing, settings, how):
+    content = {"text": b"No image.", "empty": b""}.get(how, PNG)
+    purpose = "batch" if how == "batch" else "vision"
+    file_id = await kept(content, purpose=purpose, project_id=FOREIGN if how == "foreign" else OWN)
+    if how == "large":
+        settings.LIGHTCONE_LIMITS = replace(settings.LIGHTCONE_LIMITS, max_file_bytes=10)
+    words = {
+        "foreign": "must be the id of a file of this project",
+        "batch": "must be a file of purpose user_data, assistants or vision",
+        "text": "must be the id of an image: AVIF, BMP, GIF, JPEG, PNG, TIFF, WebP",
+        "empty": "must be the id of an image",
+        "large": f"must be a file of at most 10 bytes, got {len(PNG)}",
+    }
+    error = await refused(api, image(file_id=file_id))
+    assert error["param"] == "messages.0.content.1.image_url.file_id"
+    assert words[how] in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "place", "words"),
+    [
+        ({"file_id": 5}, ".file_id", "must be a string"),
+        ({"file_id": ""}, ".file_id", "must be the id of a file"),
+        (
+            {"file_id": "file-1", "url": "data:image/png;base64,AAAA"},
+            "",
+            "must have url or file_id; leave the other out",
+        ),
+        ({"file_id": "file-1", "detail": "ultra"}, ".detail", "must be one of auto, low, high"),
+    ],
+    ids=str,
+)
+async def test_an_image_that_names_no_file_is_refused_by_its_place(api, projects, seeing, fields, place, words):
+    error = await refused(api, image(**fields))
+    assert error["param"] == f"messages.0.content.1.image_url{place}"
+    assert words in error["message"]
+
+
+async def test_an_image_by_id_has_no_name_of_the_callers(api, projects, seeing):
+    error = await refused(api, {**image(file_id=await kept(PNG)), "uuid": "mine"})
+    assert error["param"] == "messages.0.content.1.uuid"
+    assert "leave it out: file_id names the image" in error["message"]
+
+
+async def test_a_model_that_reads_text_alone_refuses_an_image_by_id_at_its_place(api, projects):
+    error = await refused(api, image(file_id=await kept(PNG)))
+    assert (error["code"], error["param"]) == ("unsupported_parameter", "messages.0.content.1.image_url.file_id")
+
+
+async def test_images_of_responses_are_files_by_id(api, scripted, projects, seeing):
+    content = [{"type": "input_text", "text": "What is it?"}, {"type": "input_image", "file_id": await kept(PNG)}]
+    answer = await api.post("/v1/responses", json={"input": [{"role": "user", "content": content}], "store": False})
+    assert answer.status_code == 200, answer.text
+    assert scripted.requests[0].messages[0]["content"][1]["data"] == base64.b64encode(PNG).decode()
+    content[1]["file_id"] = "file-none"
+    error = (await api.post("/v1/responses", json={"input": [{"role": "user", "content": content}]})).json()["error"]
+    assert error["param"] == "input.0.content.1.file_id"
+    assert "must be the id of a file" in error["message"]
+
+
+@pytest.mark.parametrize("in_result", [False, True])
+async def test_images_of_messages_are_files_by_id(api, scripted, projects, seeing, in_result):
+    source = {"type": "file", "file_id": await kept(PNG)}
+    blocks, place = [{"type": "image", "source": source}], "messages.0.content.0.source.file_id"
+    turns = [{"role": "user", "content": blocks}]
+    if in_result:
+        place = "messages.2.content.0.content.0.source.file_id"
+        use = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": blocks}
+        turns = [{"role": "user", "content": "Look."}, {"role": "assistant", "content": [use]}]
+        turns += [{"role": "user", "content": [result]}]
+    body = {"model": "tiny", "max_tokens": 8, "messages": turns, "tools": [{"name": "look", "input_schema": {}}]}
+    answer = await api.post("/v1/messages", json=body)
+    assert answer.status_code == 200, answer.text
+    assert scripted.requests[0].messages[-1]["content"][0]["data"] == base64.b64encode(PNG).decode()
+    source["file_id"] = "file-none"
+    error = (await api.post("/v1/messages", json=body)).json()["error"]
+    assert error["message"].startswith(f"{place} must be the id of a file")

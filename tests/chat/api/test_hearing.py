@@ -85,6 +85,17 @@ async def test_a_sound_becomes_a_quotation_and_the_usage_says_so(api, hears, par
     assert [reader.num_left for reader in hears.readers] == [1, 1]
 
 
+@pytest.mark.parametrize("kind", ["input_audio", "audio_url"])
+async def test_a_sound_that_is_named_alone_is_refused_with_the_reason(api, hears, kind):
+    error = (await ask(api, {"type": kind, kind: None, "uuid": "mine"})).json()["error"]
+    assert (error["code"], error["param"]) == ("unsupported_parameter", "messages.0.content.1.uuid")
+    expected = (
+        "has sound written down by whisper, which knows no names; send the sound itself, or use a model that hears"
+    )
+    assert error["message"].endswith(expected)
+    assert hears.requests == []
+
+
 async def test_a_stream_says_it_in_its_last_chunk(api, hears):
     response = await ask(api, AUDIO, AUDIO, stream=True, stream_options={"include_usage": True})
     frames = [frame.removeprefix("data: ") for frame in response.text.strip().split("\n\n")]

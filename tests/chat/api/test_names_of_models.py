@@ -76,6 +76,21 @@ async def test_a_fallback_that_does_not_take_the_media_leaves_the_answer_to_the_
     assert response.json()["error"]["message"] == f"{MODEL.name} is away."
 
 
+@pytest.mark.parametrize("name", ["mm_processor_kwargs", "media_io_kwargs"])
+async def test_a_fallback_that_takes_no_media_options_leaves_the_answer_to_the_model_that_is_away(
+    api, scripted, names, monkeypatch, name
+) -> None:
+    names[MODEL.name] = replace(MODEL, fallback="spare", modalities=("image",))
+    fail_once(monkeypatch, ErrorCode.OVERLOADED, MODEL.name)
+    monkeypatch.setattr("chat.api.answering.pipeline.completion_start", scripted.start)
+    monkeypatch.setattr("chat.access.keys.Caller.has_right", lambda *_: True)
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    options = {"mm_processor_kwargs": {"max_pixels": 9000}, "media_io_kwargs": {"image": {}}}
+    response = await post(api, messages=[{"role": "user", "content": [image]}], **{name: options[name]})
+    assert response.status_code == 503
+    assert response.json()["error"]["message"] == f"{MODEL.name} is away."
+
+
 async def test_an_answer_by_a_weighted_alias_names_its_model(api, scripted, names) -> None:
     names["canary"] = replace(SPARE, alias="canary")
     scripted.script = list(HELLO)

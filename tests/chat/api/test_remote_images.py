@@ -40,6 +40,7 @@ class CountingFetcher:
         self.asked = []
         self.kinds = []
         self.kept = []
+        self.most = []
 
     def budget(self):
         return MediaBudget(self.limits)
@@ -48,6 +49,7 @@ class CountingFetcher:
         self.asked.append((url, request.may_fetch, request.tenant))
         self.kinds.append(request.kind)
         self.kept.append(request.may_keep)
+        self.most.append(request.max_bytes)
         if "bad" in url:
             raise media_refused(request.param, "could not be fetched: send the data")
         return Media(request.kind, (url.encode(),))
@@ -243,8 +245,8 @@ async def test_a_file_with_another_source_beside_its_address_is_not_fetched(fetc
     assert fetcher.asked == []
 
 
-async def test_a_file_that_is_too_large_is_refused(fetcher, settings):
+async def test_files_alone_have_the_limit_of_files(fetcher, settings):
     settings.LIGHTCONE_LIMITS = replace(settings.LIGHTCONE_LIMITS, max_file_bytes=10)
-    with pytest.raises(ApiError) as caught:
-        await files_walked(file("https://a/1"))
-    assert caught.value.message.endswith("must lead to a file of at most 10 bytes, got 11; send a part of it")
+    await images.media_rules(user(image("https://a/1")), SEEING, SomeCaller())
+    await files_walked(file("https://a/2"))
+    assert fetcher.most == [None, 10]

@@ -24,6 +24,8 @@ from tests.chat.api.test_remote_images import CountingFetcher, SomeCaller, user
 HEARING = ModelEntry("hearing", "me", 0, modalities=("audio",))
 READING = ModelEntry("reading", "me", 0)
 WRITING = ModelEntry("with-transcriber", "me", 0, transcriber="whisper")
+FORBIDDEN = ModelEntry("with-another", "me", 0, transcriber="of-others")
+"""A model whose transcriber the caller may not use."""
 WAV = b"RIFF\x24\x00\x00\x00WAVEfmt " + bytes(40)
 DATA = base64.b64encode(WAV).decode()
 PLACE = "messages.0.content.0"
@@ -31,17 +33,21 @@ PLACE = "messages.0.content.0"
 
 @pytest.fixture(autouse=True)
 def served(monkeypatch, settings, tmp_path):
-    """Three models without workers, at a server that takes vectors and fetches whatever is asked for."""
+    """Four models without workers, at a server that takes vectors and fetches whatever is asked for."""
     settings.LIGHTCONE_EMBEDS = True
 
     async def models_live():
         return {}
 
     async def models_for_caller(*, caller):
-        return [HEARING, READING, WRITING]
+        return [HEARING, READING, WRITING, FORBIDDEN]
+
+    async def model_resolve(*, name, caller=None):
+        return ModelEntry(name, "me", 0) if name == "whisper" else None
 
     monkeypatch.setattr(named_models, "models_live", models_live)
     monkeypatch.setattr(named_models, "models_for_caller_async", models_for_caller)
+    monkeypatch.setattr(named_models, "model_resolve_async", model_resolve)
     fetcher, media = CountingFetcher(), NamedMedia(MediaCache(tmp_path, 1 << 20))
     monkeypatch.setattr(images, "media_fetcher", lambda: fetcher)
     monkeypatch.setattr(images, "named_media", lambda: media)
@@ -125,8 +131,13 @@ async def test_a_model_that_reads_text_names_those_that_hear_and_fetches_nothing
     error = await refused({"type": kind, kind: "https://a/1"}, model=READING)
     assert (error.code, error.param) == ("unsupported_parameter", f"{PLACE}.{kind}")
     assert "reading is not a multimodal model" in error.message
-    assert "use a model that takes sound: hearing, with-transcriber" in error.message
+    assert error.message.endswith("use a model that takes sound: hearing, with-transcriber")
     assert served.asked == []
+
+
+async def test_those_that_know_the_names_of_sounds_are_named_for_one(served):
+    error = await refused({"type": "input_audio", "uuid": "a"}, model=READING)
+    assert error.message.endswith("use a model that takes sound: hearing")
 
 
 async def test_other_media_are_refused_by_a_model_that_hears():

@@ -204,6 +204,7 @@ SOUND = {"audio": {"number": 1, "bytes": 2048}, "video": {"number": 3, "bytes": 
         ({}, "–"),
         (IMAGES, "2 images, 1.5 MB · 1 file, 300 bytes"),
         ({"image": {"number": 1, "bytes": 2048, "tokens": 576}}, "1 image, 2.0 KB, 576 tokens"),
+        ({"audio": {"number": 1, "bytes": 2048, "duration_ms": 2500}}, "1 sound, 2.0 KB, 2.50 s"),
         (SOUND, "1 sound, 2.0 KB · 3 videos, 0 bytes"),
         ({"hologram": {"number": 1, "bytes": 1}}, "1 file, 1 byte"),
     ],

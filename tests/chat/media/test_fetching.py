@@ -399,6 +399,31 @@ async def test_an_answer_is_bounded_and_looked_at(
     assert sentence in await refused(fetcher, server.url("/x"))
 
 
+@pytest.mark.parametrize(
+    "planned",
+    [
+        answer(b"%PDF-1.7" + bytes(300), content_length="1001"),
+        endless(b"%PDF-1.7", bytes(100)),
+        answer(b"%PDF-1.7" + bytes(993)),
+    ],
+)
+async def test_no_more_of_an_item_is_read_than_its_request_takes(
+    planned: object, server: FileServer, fetcher: MediaFetcher
+) -> None:
+    server.answers["/x"] = planned
+    document = replace(IMAGE, kind=MediaKind.DOCUMENT, max_bytes=1000)
+    assert "must have at most 1000 bytes; send a smaller file" in await refused(fetcher, server.url("/x"), document)
+
+
+async def test_what_is_kept_is_no_larger_than_its_request_takes(server: FileServer, fetcher: MediaFetcher) -> None:
+    server.answers["/x"] = answer(b"%PDF-1.7" + bytes(993), etag='"1"')
+    document = replace(IMAGE, kind=MediaKind.DOCUMENT)
+    assert len(await fetched(fetcher, server.url("/x"), document)) == 1001
+    server.answers["/x"] = answer(status="304 Not Modified")
+    sentence = await refused(fetcher, server.url("/x"), replace(document, max_bytes=1000))
+    assert "must have at most 1000 bytes" in sentence
+
+
 async def test_an_answer_of_another_kind_ends_at_its_first_bytes(server: FileServer, cache: MediaCache) -> None:
     server.answers["/x"] = endless(b"secret" * 20, bytes(100), asyncio.Event().wait)
     fetcher = MediaFetcher(replace(LIMITS, media_image_timeout=60), cache, resolve=to_loopback)

@@ -39,6 +39,7 @@ WHOLE = {"config__json": 0, "model__safetensors": 15, "consolidated__safetensors
         (QUANTIZED | WHOLE, "cuda", 16, "Q4_K_M", "the first of"),
         (WHOLE, "cpu", 100, "safetensors", "no GGUF file"),
         ({"model__gguf": 1, "model-imatrix__gguf": 0}, "cpu", 100, "model", "the largest that fits"),
+        ({"model-imatrix-Q4_K_M__gguf": 1, "model__imatrix__gguf": 0}, "cpu", 100, "Q4_K_M", "the first of"),
         ({"m_Q8_0__gguf": 8, "m-UD-Q4_K_M__gguf": 4}, "cpu", 100, "UD-Q4_K_M", "the first of"),
         ({"a-Q4_0__gguf": 4, "b-Q4_0__gguf": 3}, "cpu", 100, "a-Q4_0", "the largest that fits"),
     ],
@@ -70,11 +71,17 @@ def test_of_projectors_in_several_formats_one_comes_with_a_model(names, taken) -
     assert projector_among(names) == taken
 
 
+def test_the_projector_counts_where_a_format_must_fit() -> None:
+    without = {name: size for name, size in QUANTIZED.items() if "mmproj" not in name}
+    formats = [choose(repository_of(**sizes), "", "cpu", 6 * GIGABYTE).format for sizes in (without, QUANTIZED)]
+    assert formats == ["Q4_K_M", "Q2_K"]
+
+
 def test_refusals_of_a_choice_list_what_there_is() -> None:
-    with pytest.raises(StoreError, match=r"no format 'Q3'\. There are: Q2_K \(2\.00 GB\), Q4_K_M \(4\.00 GB\), Q8_0"):
+    with pytest.raises(StoreError, match=r"no format 'Q3'\. There are: Q2_K \(3\.00 GB\), Q4_K_M \(5\.00 GB\), Q8_0"):
         choose(repository_of(**QUANTIZED), "Q3", "cpu", 0)
     with pytest.raises(
-        StoreError, match=r"smallest format, Q2_K, takes 2,000,000,000 bytes, .* may take 800,000,000 of"
+        StoreError, match=r"smallest format, Q2_K, takes 3,000,000,000 bytes, .* may take 800,000,000 of"
     ):
         choose(repository_of(**QUANTIZED), "", "cpu", GIGABYTE)
     with pytest.raises(StoreError, match="holds no GGUF file and no folder of safetensors"):

@@ -12,7 +12,7 @@ import pytest
 
 from chat.model_store.errors import StoreError
 from chat.model_store.folder import ModelStore
-from chat.model_store.local import OLLAMA_MODEL, OLLAMA_PROJECTOR, model_import, models_at
+from chat.model_store.local import OLLAMA_MODEL, OLLAMA_PROJECTOR, import_note, model_import, models_at
 from engine.api import ModelDescription
 from engine.model_kind import read_purpose
 from tests.engine.gguf_pairs import write_pair
@@ -98,6 +98,31 @@ def test_a_projector_comes_with_the_model_that_it_fits(
     assert [name for name, _ in model.files] == ["alone.gguf"]
 
 
+def test_of_several_projectors_an_import_takes_one_as_a_pull_does(
+    tmp_path: Path, store: ModelStore, pair: Path
+) -> None:
+    shutil.copy(pair / "text.gguf", tmp_path / "model.gguf")
+    for name in ("mmproj-F32.gguf", "mmproj-F16.gguf", "mmproj-Q8_0.gguf"):
+        shutil.copy(pair / "mmproj-text.gguf", tmp_path / name)
+    for path in (tmp_path, tmp_path / "model.gguf"):
+        [model] = models_at(path)
+        assert [name for name, _ in model.files] == ["model.gguf", "mmproj-F16.gguf"]
+        assert model.note == ""
+
+
+def test_an_import_says_why_a_projector_stays_behind(
+    tmp_path: Path, store: ModelStore, pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = ModelDescription("llama", 2, 64, "F32", True, "none", "none")
+    monkeypatch.setattr("chat.model_store.local.description_of", lambda path: described)
+    shutil.copy(pair / "text.gguf", tmp_path / "model.gguf")
+    write(tmp_path, "mmproj-broken.gguf")
+    [model] = models_at(tmp_path)
+    sentence = import_note(model, model_import(store, model))
+    assert sentence.startswith("model reads text alone, as no projector beside it could be taken: ")
+    assert "mmproj-broken.gguf" in sentence
+
+
 def test_a_projector_of_ollama_is_left_out_if_it_does_not_fit(
     tmp_path: Path, store: ModelStore, pair: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +138,10 @@ def test_a_projector_of_ollama_is_left_out_if_it_does_not_fit(
         write(tmp_path, f"manifests/registry.ollama.ai/library/{name}/1b")
         (tmp_path / f"manifests/registry.ollama.ai/library/{name}/1b").write_text(json.dumps({"layers": layers}))
     for model, count in zip(models_at(tmp_path), (1, 2), strict=True):
-        assert len(model_import(store, model).files) == count
+        made = model_import(store, model)
+        assert len(made.files) == count
+        left_out = f"{model.name} reads text alone: mmproj-model.gguf does not fit it and was left out."
+        assert import_note(model, made) == (left_out if count == 1 else "")
         assert read_purpose(store.model_path(model.name)).takes_images == (count == 2)
 
 

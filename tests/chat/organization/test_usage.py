@@ -34,6 +34,8 @@ async def test_days_are_summed_and_told_apart(world: World, openai: Any) -> None
         {"model": "large", "at_s": NOON + DAY},
         {"route": "/v1/embeddings", "completion_tokens": 0},
         {"route": "/v2/rerank", "completion_tokens": 0},
+        {"route": "/v1/audio/transcriptions", "media": {"audio": {"number": 1, "bytes": 9, "duration_ms": 2500}}},
+        {"route": "/v1/audio/translations", "media": {"audio": {"number": 1, "bytes": 9, "duration_ms": 1400}}},
         {"org_id": world.other.org.pk, "project_id": world.other.pk},
     )
     usage = openai.usage
@@ -52,6 +54,10 @@ async def test_days_are_summed_and_told_apart(world: World, openai: Any) -> None
     )
     embedded = await usage.embeddings(start_time=MIDNIGHT, end_time=MIDNIGHT + DAY)
     assert [(one.num_model_requests, one.input_tokens) for one in embedded.data[0].results] == [(2, 20)]
+
+    heard = await usage.audio_transcriptions(start_time=MIDNIGHT, end_time=MIDNIGHT + DAY)
+    sums = [(one.object, one.num_model_requests, one.seconds) for one in heard.data[0].results]
+    assert sums == [("organization.usage.audio_transcriptions.result", 2, 4)]
 
     groups = ["user_id", "api_key_id", "project_id", "model"]
     page = await usage.completions(start_time=MIDNIGHT, end_time=MIDNIGHT + DAY, group_by=groups)

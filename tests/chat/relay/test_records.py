@@ -1,10 +1,10 @@
-"""Joined deltas keep content and order."""
+"""Joined deltas keep content and order, and the record of a run what its media were."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chat.relay.state.records import join_deltas, pack_events, unpack_events
-from engine.api import Delta, Event, TokenLogprob, ToolCallDelta
+from chat.relay.state.records import join_deltas, pack_events, terminal_record, unpack_events
+from engine.api import Completed, Delta, Event, Outcome, Timings, TokenLogprob, ToolCallDelta, Usage
 
 calls = st.lists(
     st.builds(ToolCallDelta, st.integers(0, 2), st.sampled_from(["", "id"]), arguments=st.text("{}", max_size=3)),
@@ -70,3 +70,11 @@ def test_pieces_of_one_kind_become_one_event():
         Delta(0, (1, 2, 3), "c", reasoning="ab"),
         Delta(0, (4,), reasoning="d"),
     ]
+
+
+def test_the_record_of_a_transcription_says_how_long_the_sound_was():
+    usage = Usage(60, 0, 3, audio_seconds=2.4)
+    about = {"media": {"audio": {"number": 1, "bytes": 600}}}
+    ended = Completed(Outcome.FINISHED, usage, Timings(0.0))
+    record = terminal_record(about, ended, run_id="r", attempts=1, worker="w", ended_at=1.0)
+    assert record["media"] == {"audio": {"number": 1, "bytes": 600, "duration_ms": 2400}}

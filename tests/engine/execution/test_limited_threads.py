@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
@@ -47,3 +49,17 @@ def test_a_prompt_and_its_next_tokens_are_equal_to_the_bit_with_any_number_of_th
         found.append(torch.cat(logits))
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
+
+
+def test_torch_may_compute_with_as_many_threads_on_a_thread_that_asks(runner):
+    found = []
+
+    def ask() -> None:
+        KERNEL_THREADS.share_with_torch()
+        found.append(torch.get_num_threads())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert found == [3]
+    assert torch.get_num_threads() == 1, "elsewhere ours compute"

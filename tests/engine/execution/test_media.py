@@ -445,3 +445,24 @@ def test_inputs_of_what_is_aborted_are_freed_at_once(held):
     until_encoded(media)
     assert names[0]() is None
     assert not media.encode_next()
+
+
+def test_an_encoder_that_can_pause_computes_when_the_loop_lets_it():
+    class Pausing(CountingEncoder):
+        def call_between_parts(self, call):
+            self.call = call
+
+        def encode(self, tensors):
+            self.call()
+            return super().encode(tensors)
+
+    encoder = Pausing()
+    media = CoreMedia(encoder, in_thread=True)
+    media.define(item("a", 1))
+    media.expect(sequence(1, MediaSpan("a", 0, 1)))
+    media.encode_next()
+    media.compute_beside(0.0)
+    assert encoder.calls == 0
+    until_encoded(media)
+    assert encoder.calls == 1
+    media.close()

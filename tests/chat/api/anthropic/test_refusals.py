@@ -107,7 +107,8 @@ FIELDS = [
     (turn(CALL), INVALID, "messages.1.content.0.type"),
     (turn(IMAGE), UNSUPPORTED, "messages.1.content.0.source"),
     (turn({"type": "image"}), TYPE, "messages.1.content.0.source"),
-    (turn({"type": "image", "source": {"type": "file"}}), INVALID, "messages.1.content.0.source.type"),
+    (turn({"type": "image", "source": {"type": "content"}}), INVALID, "messages.1.content.0.source.type"),
+    (turn({"type": "image", "source": {"type": "file"}}), TYPE, "messages.1.content.0.source.file_id"),
     (turn({"type": "image", "source": {"type": "url", "url": 5}}), TYPE, "messages.1.content.0.source.url"),
     (turn({"type": "image", "source": {"type": "url", "url": ""}}), INVALID, "messages.1.content.0.source.url"),
     (turn(image(media_type="image/tiff")), INVALID, "messages.1.content.0.source.media_type"),
@@ -152,6 +153,8 @@ FIELDS = [
     ),
     (document(type="content", content=[IMAGE]), INVALID, "messages.1.content.0.source.content.0.type"),
     (turn({"type": "document", "source": PDF, "title": "a\n"}), INVALID, "messages.1.content.0.title"),
+    (turn({"type": "document", "source": PDF, "detail": "ultra"}), INVALID, "messages.1.content.0.detail"),
+    (turn({"type": "document", "source": PDF, "detail": 5}), INVALID, "messages.1.content.0.detail"),
     (
         turn({"type": "document", "source": PDF, "citations": {"enabled": True}}),
         UNSUPPORTED,

@@ -273,6 +273,13 @@ async def test_a_pdf_becomes_a_file_part(api, scripted):
     assert tool["content"] == [{"type": "file", "file": file, "param": "messages.1.content.0.file"}]
 
 
+async def test_the_detail_of_a_document_says_how_closely_its_pages_are_seen(api, scripted):
+    source = {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="}
+    blocks = [{"type": "document", "source": source, "detail": detail} for detail in ("high", None)]
+    (user,) = (await asked(api, scripted, messages=[{"role": "user", "content": blocks}])).messages
+    assert [part["file"].get("detail") for part in user["content"]] == ["high", None]
+
+
 async def test_token_counts_use_a_read_task(api, scripted):
     scripted.script = [ADMITTED, completed(output=0)]
     body = {"messages": [TURN], "system": "Be brief.", "tools": [TOOL], "model": "tiny"}

@@ -36,6 +36,12 @@ def _():
     same(said(ask("image", {"type": "url", "url": url})), one)
 
 
+@feature("images: an uploaded one by its id")
+def _():
+    made = CLIENT.beta.files.upload(file=("x.png", IMAGE), extra_body={"purpose": "vision"})
+    same(said(ask("image", {"type": "file", "file_id": made.id})), said(ask("image", sent(IMAGE))))
+
+
 @feature("images: in the result of a tool")
 def _():
     use = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}

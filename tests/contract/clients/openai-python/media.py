@@ -55,6 +55,20 @@ def _():
     )
 
 
+@feature("images: uploaded ones by their id, in chat and Responses")
+def _():
+    expected = chat(image(IMAGE)).choices[0].message.content
+    for purpose in ("vision", "user_data"):
+        made = CLIENT.files.create(file=("x.png", IMAGE), purpose=purpose)
+        same(response({"type": "input_image", "file_id": made.id, "detail": "auto"}).output_text, expected)
+        same(chat({"type": "image_url", "image_url": {"file_id": made.id}}).choices[0].message.content, expected)
+    page = CLIENT.files.create(file=("x.pdf", PAGE), purpose="user_data")
+    content = [{"type": "input_image", "file_id": page.id}]
+    asked = {**ANSWER, "input": [{"role": "user", "content": content}]}
+    error = raised(openai.BadRequestError, CLIENT.responses.create, **asked)
+    same((error.param, "must be the id of an image" in error.message), ("input.0.content.0.file_id", True))
+
+
 @feature("files: pages of a scan are seen, in chat and Responses")
 def _():
     answers = [chat({"type": "file", "file": file(SCAN)}), chat({"type": "file", "file": file(PAGE)})]

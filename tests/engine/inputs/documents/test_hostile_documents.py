@@ -171,7 +171,7 @@ def hostile() -> dict[str, tuple[bytes | str, str, str]]:
         "noise in a PDF": (b"%PDF-1.7\n" + bytes(range(256)) * 40, "x.pdf", "damaged"),
         "PDF of a million characters and more": (pdf(*["y" * 2500] * 450), "x.pdf", "1000000 characters"),
         # Text, and what only says that it is.
-        "picture named as text": (b"\x89PNG\r\n\x1a\n\0\0", "notes.txt", "PNG image"),
+        "picture named as text": (b"\x89PNG\r\n\x1a\n\0\0", "notes.txt", "PNG image; send it as an image"),
         "photograph": (b"\xff\xd8\xff\xe0" + b"\0" * 99, "x.jpg", "JPEG image"),
         "packed text": (zlib.compress(b"x", wbits=31), "x.txt", "gzip"),
         "RTF": (b"{\\rtf1 x}", "x.rtf", "RTF"),
