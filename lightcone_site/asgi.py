@@ -12,7 +12,7 @@ from django.core.asgi import get_asgi_application
 
 pages = get_asgi_application()
 
-# NOTE: these import models, so Django has to be set up first.
+# NOTE: these import models, so Django has to be set up first. All pages are among them: no request waits for imports.
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from django.urls import re_path  # noqa: E402
@@ -21,6 +21,7 @@ from chat.api.middleware import ApiHandler, is_api_path  # noqa: E402
 from chat.live.urls import websocket_urlpatterns as live_urlpatterns  # noqa: E402
 from chat.playground.origin import refuse_socket, same_origin_only  # noqa: E402
 from chat.playground.urls import websocket_urlpatterns  # noqa: E402
+from lightcone_site import urls  # noqa: E402, F401
 
 api = ApiHandler()
 

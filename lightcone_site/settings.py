@@ -190,7 +190,6 @@ CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "run" / "beat-schedule")
 CELERY_TIMEZONE = "UTC"
 
 INSTALLED_APPS = [
-    "daphne",
     "unfold.apps.BasicAppConfig",
     "unfold.contrib.filters",
     "lightcone_site.console.ConsoleConfig",

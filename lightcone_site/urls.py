@@ -3,6 +3,8 @@
 from django.contrib import admin
 from django.urls import include, path
 
+admin.autodiscover()  # here, as commands show no console; its pages take half of their time
+
 urlpatterns = [
     path("", include("chat.urls")),
     path("admin/", admin.site.urls),

@@ -17,11 +17,15 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from tests.served import ServedLightcone
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
 
 UNTIMED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow], "print_blob": True}
 """Settings that let no test fail on a busy machine."""
@@ -30,6 +34,7 @@ hypothesis.settings.register_profile("explore", **UNTIMED)
 hypothesis.settings.register_profile("few", derandomize=True, max_examples=25, **UNTIMED)
 hypothesis.settings.load_profile(os.environ.get("LIGHTCONE_TEST_EXAMPLES", "same"))
 
+WRITTEN_BY_MIGRATIONS = {"auth_permission", "django_content_type"}
 LONGEST_ID = 40
 """Of the bytes among the parameters of a test that its name spells."""
 IS_EVERYTHING_REQUIRED = os.environ.get("LIGHTCONE_TEST_REQUIRE") == "1"
@@ -141,6 +146,21 @@ def pytest_unconfigure() -> None:
     from tests.settings import TEST_DIR
 
     shutil.rmtree(TEST_DIR, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_flush() -> Iterator[None]:
+    """Keep rows of migrations when the database is emptied after a test, instead of recreating them."""
+    from django.core.management.commands import flush
+
+    def sql_flush(style: Any, connection: BaseDatabaseWrapper, **options: bool) -> list[str]:
+        names = connection.introspection.django_table_names(only_existing=True, include_views=False)
+        return connection.ops.sql_flush(style, [name for name in names if name not in WRITTEN_BY_MIGRATIONS], **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flush, "sql_flush", sql_flush)
+        patch.setattr(flush, "emit_post_migrate_signal", lambda *args, **options: None)
+        yield
 
 
 @pytest.fixture(scope="session")

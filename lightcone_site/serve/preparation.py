@@ -220,11 +220,14 @@ def update_files(console: Console) -> None:
 
 
 def installation_fingerprint() -> str:
-    """Return a digest of interpreter, requirements, migrations, static files with their naming, and the database."""
+    """Return a digest of interpreter, requirements, migrations, static files with their naming, and the database.
+
+    Places within the data directory are named from there: a directory that is moved or copied stays prepared.
+    """
     database = settings.DATABASES["default"]
-    place = (str(database.get(key, "")) for key in ("ENGINE", "NAME", "HOST", "PORT"))
+    places = (str(place) for place in (*map(database.get, ("ENGINE", "NAME", "HOST", "PORT")), settings.STATIC_ROOT))
     digest = hashlib.sha256()
-    for part in (sys.version, *place, str(settings.STATIC_ROOT)):
+    for part in (sys.version, *(place.removeprefix(f"{settings.DATA_DIR}{os.sep}") for place in places)):
         digest.update(part.encode() + b"\0")
     digest.update((settings.BASE_DIR / "requirements.txt").read_bytes())
     package = settings.BASE_DIR / "chat"

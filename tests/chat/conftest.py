@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.core.management.commands import flush
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import RequestFactory
 from django.utils import translation
 
@@ -16,22 +14,7 @@ from chat.access.keys import keys_cache_clear
 from chat.api.openapi.document import schema_view
 from chat.catalog.services import models_cache_clear
 from chat.models import Org, Project
-
-WRITTEN_BY_MIGRATIONS = {"auth_permission", "django_content_type"}
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _quick_flush() -> Iterator[None]:
-    """Keep rows of migrations when the database is emptied after a test, instead of recreating them."""
-
-    def sql_flush(style: Any, connection: BaseDatabaseWrapper, **options: bool) -> list[str]:
-        names = connection.introspection.django_table_names(only_existing=True, include_views=False)
-        return connection.ops.sql_flush(style, [name for name in names if name not in WRITTEN_BY_MIGRATIONS], **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flush, "sql_flush", sql_flush)
-        patch.setattr(flush, "emit_post_migrate_signal", lambda *args, **options: None)
-        yield
+from lightcone_site import urls  # noqa: F401  # loads the pages of the console
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,9 @@
-"""The web process starts quickly and without torch."""
+"""The web process starts quickly and without torch, and commands without pages."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 SCRIPT = """
 import sys, time
@@ -13,6 +15,15 @@ import chat.tasks, chat.catalog.named_models, lightcone_site.celery, lightcone_s
 ours = {"engine.engine", "engine.core.loop", "engine.config", "chat.workers.model", "chat.api.openapi.answers"}
 heavy = sorted(({"torch", "transformers", "numpy"} | ours) & set(sys.modules))
 print(heavy, seconds)
+"""
+COMMAND = """
+import sys
+import django
+django.setup()
+from django.contrib.auth.models import User
+from django.db.models.signals import pre_delete
+pages = ("daphne", "lightcone_site.urls", "chat.access.admin.users", "chat.batches.admin")
+print([name for name in pages if name in sys.modules], pre_delete.has_listeners(User))
 """
 
 
@@ -32,3 +43,10 @@ def test_importing_the_application_loads_neither_torch_nor_the_engine_in_under_t
         if seconds < 3.0:
             return
     raise AssertionError(f"{seconds} s of processor time, and no less in five tries")
+
+
+def test_a_command_loads_no_pages_and_keeps_the_history_of_accounts_that_it_deletes(tmp_path: Path) -> None:
+    ours = {"DJANGO_SETTINGS_MODULE": "lightcone_site.settings", "LIGHTCONE_DATA_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", COMMAND]
+    done = subprocess.run(command, env=os.environ | ours, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "[] True\n"

@@ -11,15 +11,12 @@ from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from allauth.usersessions.models import UserSession
 from django import forms
 from django.contrib import admin
-from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import unquote
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.db.models import Prefetch, QuerySet
-from django.db.models.signals import pre_delete
-from django.dispatch import receiver
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -39,7 +36,6 @@ from chat.access.models import Membership, Org
 from chat.access.people import (
     account_change_check,
     account_deletion_problem,
-    account_heir,
     account_is_manageable,
     account_password_is_settable,
     accounts_delete,
@@ -56,14 +52,6 @@ ONLY_OWNERS = _("Only an owner of all organisations of an account sets its passw
 
 for table in (User, Group, Authenticator, EmailAddress, SocialAccount, SocialApp, SocialToken, UserSession):
     admin.site.unregister(table)
-
-
-@receiver(pre_delete, sender=User)
-def _keep_history(instance: User, **_signal: Any) -> None:
-    """Keep an account's entries in the history of changes by giving them to a stand-in account."""
-    entries = LogEntry.objects.filter(user=instance)
-    if entries.exists():
-        entries.update(user=account_heir(account=instance))
 
 
 class AccountForm(UserChangeForm):

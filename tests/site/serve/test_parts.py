@@ -12,6 +12,7 @@ from chat.catalog.model_choice import DEFAULT_NAME, NoModel, model_choice
 from chat.catalog.models import ModelState
 from lightcone_site.serve.console import Console
 from lightcone_site.serve.lock import AlreadyServed, InstanceLock
+from lightcone_site.serve.preparation import installation_fingerprint
 from lightcone_site.serve.readiness import ModelStatus, Readiness
 
 
@@ -174,3 +175,16 @@ def test_a_model_that_fails_is_reported_although_others_would_be_loaded_on_deman
     assert said.count("tiny.gguf is torn") == 1
     assert said.count("tiny, ready after 8.0 s") == 1
     assert readiness.is_ready
+
+
+def test_a_copied_data_directory_counts_as_prepared_and_another_database_does_not(tmp_path, settings, monkeypatch):
+    def fingerprint(folder: Path, database: Path) -> str:
+        settings.DATA_DIR, settings.STATIC_ROOT = folder, folder / "static"
+        monkeypatch.setitem(settings.DATABASES["default"], "NAME", database)
+        return installation_fingerprint()
+
+    first, copied = tmp_path / "first", tmp_path / "copied"
+    prepared = fingerprint(first, first / "one.sqlite3")
+    assert fingerprint(copied, copied / "one.sqlite3") == prepared
+    assert fingerprint(copied, copied / "two.sqlite3") != prepared
+    assert fingerprint(copied, first / "one.sqlite3") != prepared
