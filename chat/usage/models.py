@@ -165,11 +165,14 @@ class Measures(models.Model):
     such a mean time between two tokens. Milliseconds are whole, so that sums are exact.
     """
 
+    # The default of the database is for processes of the version before, which write rows without it.
+    audio_ms = models.BigIntegerField(default=0, db_default=0)
+
     class Meta:
         abstract = True
 
 
-for _name in MEASURES:
+for _name in (*AMOUNTS, *TTFT_COLUMNS, *GAP_COLUMNS):
     Measures.add_to_class(_name, models.BigIntegerField(default=0))
 
 

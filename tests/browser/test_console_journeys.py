@@ -7,6 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from chat.catalog.model_choice import model_choice
 from tests.browser.conftest import signed_in_page
-from tests.browser.scripted import note_problems
+from tests.browser.scripted import note_problems, until_connected
 from tests.served import ServedLightcone
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.live]
@@ -133,15 +134,31 @@ def bob(chromium: Any, served: ServedLightcone, owner: Any, problems: list[str])
     page.fill("#id_password1", PASSWORD)
     page.fill("#id_password2", PASSWORD)
     page.click("form.card-form button[type=submit]")
-    page.wait_for_selector("#connection[data-state=ready]")
+    until_connected(page, problems)
     yield page
     context.close()
 
 
-def asked_beside(app: App, ended: list[httpx.Response], **fields: Any) -> threading.Thread:
-    thread = threading.Thread(target=lambda: ended.append(app.ask(**fields)), daemon=True)
+@contextmanager
+def asking(app: App, **fields: Any) -> Iterator[list[httpx.Response]]:
+    """Ask again and again meanwhile, so that a page sees a run whenever it looks, on a fast machine too.
+
+    Yields the answers, all of which are there at the end.
+    """
+    answers: list[httpx.Response] = []
+    is_over = threading.Event()
+
+    def ask_on() -> None:
+        while not is_over.is_set():
+            answers.append(app.ask(**fields))
+
+    thread = threading.Thread(target=ask_on, daemon=True)
     thread.start()
-    return thread
+    try:
+        yield answers
+    finally:
+        is_over.set()
+        thread.join(180)
 
 
 def test_a_key_of_an_invited_person_is_seen_live_in_log_usage_and_audit(
@@ -150,17 +167,15 @@ def test_a_key_of_an_invited_person_is_seen_live_in_log_usage_and_audit(
     app = App(served, made_key(bob, "bobs-script"))
     console.goto("/admin/workers/")
     console.locator(".lc-live-bar[data-state=live]").wait_for()
-    ended: list[httpx.Response] = []
-    thread = asked_beside(app, ended, max_tokens=400, ignore_eos=True)
-    console.locator("[data-key=runs] tbody tr").wait_for()
-    thread.join(180)
-    usage = ended[0].json()["usage"]
+    with asking(app, max_tokens=400, ignore_eos=True) as answers:
+        console.locator("[data-key=runs] tbody tr").wait_for()
+    made = [answer.json()["usage"]["completion_tokens"] for answer in answers]
 
     page = logged(console, app)
-    assert str(usage["completion_tokens"]) in page.inner_text("#content")
+    assert str(made[-1]) in page.inner_text("#content")
     page.goto("/admin/usage/?group=key")
     row = page.locator("tbody tr", has=page.locator("th", has_text="bobs-script"))
-    assert str(usage["completion_tokens"]) in row.inner_text()
+    assert f"{sum(made):,}" in row.inner_text()
     page.goto("/admin/chat/auditentry/")
     entries = page.text_content("#result_list")
     for action in ("Invitation accepted", "Key made"):
@@ -195,14 +210,12 @@ def test_a_limit_is_set_hit_named_and_logged(console: Any, served: ServedLightco
 
 def test_requests_at_once_are_limited(console: Any, served: ServedLightcone) -> None:
     app = App(served, made_key(console, "one-at-once", max_concurrency="1"))
-    ended: list[httpx.Response] = []
     console.goto("/admin/workers/")
     console.get_by_text("None at this moment.").wait_for()
-    thread = asked_beside(app, ended, max_tokens=300, ignore_eos=True)
-    console.locator("[data-key=runs] tbody tr").wait_for()
-    assert "at once" in app.refusal()
-    thread.join(180)
-    assert ended[0].status_code == 200
+    with asking(app, max_tokens=300, ignore_eos=True) as answers:
+        console.locator("[data-key=runs] tbody tr").wait_for()
+        assert "at once" in app.refusal()
+    assert answers[0].status_code == 200
     assert app.ask().status_code == 200
 
 
@@ -244,25 +257,15 @@ def test_a_model_is_loaded_and_unloaded_while_another_streams(console: Any, serv
     console.fill("[name=path]", str(model_choice(path="", name="").path))
     console.click(SAVE)
     long = {"max_tokens": 300, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
-    answers: list[httpx.Response] = []
-    is_over = threading.Event()
-
-    def ask_on() -> None:
-        while not is_over.is_set():
-            answers.append(app.ask(**long))
-
-    thread = threading.Thread(target=ask_on, daemon=True)
-    thread.start()
     second = console.locator(".lc-live-model", has=console.get_by_role("heading", name="second", exact=True))
-    for act, state in (("Load", "ready"), ("Unload", "unloaded")):
-        console.goto("/admin/workers/")
-        second.get_by_role("link", name=act, exact=True).first.click()
-        console.locator("form button.lc-button", has_text=act).click()
-        console.goto("/admin/workers/")
-        # A model that has just left has the lease of its worker and that of its host for a moment.
-        second.locator(f".lc-state-{state}").first.wait_for(timeout=120_000)
-    is_over.set()
-    thread.join(180)
+    with asking(app, **long) as answers:
+        for act, state in (("Load", "ready"), ("Unload", "unloaded")):
+            console.goto("/admin/workers/")
+            second.get_by_role("link", name=act, exact=True).first.click()
+            console.locator("form button.lc-button", has_text=act).click()
+            console.goto("/admin/workers/")
+            # A model that has just left has the lease of its worker and that of its host for a moment.
+            second.locator(f".lc-state-{state}").first.wait_for(timeout=120_000)
     for answer in answers:
         frames = answer.text.strip().split("\n\n")
         assert frames[-1] == "data: [DONE]"

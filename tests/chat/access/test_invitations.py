@@ -70,6 +70,7 @@ def test_an_invitation_makes_an_account_with_role_and_projects_once() -> None:
     page = guest.get(link)
     assert f"Join {project.org}" in page.text
     assert 'value="bob@example.com"' in page.text
+    assert page.text.count('maxlength="4096"') == 2, "browsers read 4,096 as 4, and cut passwords"
     answer = guest.post(link, PERSON)
     assert answer.url == "/"
     bob = User.objects.get(username="bob")
