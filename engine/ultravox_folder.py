@@ -30,8 +30,10 @@ NOT_SERVED = ("audio_latency_block_size", "num_projector_layers")
 OUTER = ("quantization_config", "compression_config", "tie_word_embeddings")
 """Fields of a larger model that hold for the text model within it."""
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
-STORED_FORMAT, STORED_FILES = "safetensors", "files"
-"""What `manage.py model pull` adds to the name of a folder, behind a colon; where the store has a model's files."""
+STORED_FORMAT = "safetensors"
+"""What `manage.py model pull` adds to the name of a folder, behind a colon."""
+STORED_FILES = "files"
+"""The folder in which the store has a model's files."""
 SHOWN = 80
 """Characters of a value of the file in an error."""
 
@@ -81,7 +83,7 @@ def described(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     found = {name: values[name] for name in KEPT if name in values} | {"projector_config": projector}
     for part in (TEXT, AUDIO):
         config = values.get(part.config_field)
-        found[part.config_field] = config if isinstance(config, dict) else _described(part_folder(path, values, part))
+        found[part.config_field] = config if isinstance(config, dict) and config else _described(part_folder(path, values, part))
     tower = found[AUDIO.config_field].get("model_type", "whisper")
     if tower != "whisper":
         raise ModelLoadError(f"{source}: the encoder of sound must be 'whisper', got {str(tower)[:SHOWN]!r}")
@@ -94,7 +96,7 @@ def part_folder(path: Path, values: Mapping[str, Any], part: Part) -> Path:
     named = values.get(part.id_field) or (config.get("_name_or_path") if isinstance(config, Mapping) else None)
     if not isinstance(named, str) or not HUB_ID.fullmatch(named):
         raise ModelLoadError(
-            f"{path / 'config.json'}: the folder has no {part.what}, and names none by an id of the hub "
+            f"{path / 'config.json'}: the folder describes no {part.what}, and names none by an id of the hub "
             f"({part.id_field}: {str(named)[:SHOWN]!r})"
         )
     for folder in _places(path.absolute(), named):
@@ -106,7 +108,7 @@ def part_folder(path: Path, values: Mapping[str, Any], part: Part) -> Path:
         remedy = f"Bring it into the store, and then this model: {remedy}"
     else:
         remedy = f"Put its folder beside this one, as {beside}; or have both in the store: {remedy}"
-    raise ModelLoadError(f"{path}: holds no {part.what}, and names {named}, which is not on this machine. {remedy}")
+    raise ModelLoadError(f"{path}: has no {part.what} of its own, and names {named}, which is not on this machine. {remedy}")
 
 
 def _places(path: Path, named: str) -> Iterator[Path]:

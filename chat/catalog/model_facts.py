@@ -6,6 +6,7 @@ one of another machine, leaves the facts empty. Call them in a thread.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -180,7 +181,8 @@ def _folder_facts(path: Path) -> dict[str, Any]:
         # NOTE: imported here, as a library of tokenizers comes with it.
         from engine import ultravox_folder
 
-        config = ultravox_folder.described(path, config)
+        with contextlib.suppress(EngineError):  # what a part says that is not there is not known
+            config = ultravox_folder.described(path, config)
     inner = config.get("text_config")
     described = inner if isinstance(inner, dict) else config
     quantized = config.get("quantization_config")

@@ -130,7 +130,9 @@ def amounts_of(row: Any) -> dict[str, int]:
 
 def _audio_ms(row: Any) -> int:
     """Return the length of the sound that a run has written down. Rows of a migration may have no media."""
-    return int((getattr(row, "media", None) or {}).get("audio", {}).get("duration_ms", 0))
+    media = getattr(row, "media", None)
+    audio = media.get("audio") if isinstance(media, dict) else None
+    return int(audio.get("duration_ms", 0)) if isinstance(audio, dict) else 0
 
 
 def percentile(counts: Sequence[int], bounds: Sequence[int], share: float) -> float | None:

@@ -1,7 +1,8 @@
 """The gate at which a thread that encodes media waits, between two parts of its model, while steps are computed.
 
-Both need all processors: side by side each would hold up the other's threads at every wait for each other. So they
-alternate, and text streams beside an image lose the encoder's share and no more (benchmarks/LOG.md).
+The encoder and the steps each compute with all processors. If both computed at once, threads of one would often wait
+for one of theirs whose processor the other has. So they alternate, and text streams beside an image lose the encoder's
+share of the time and little more (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ class EncoderGate:
         self._is_waiting = False
         """The thread waits here."""
         self.is_over = True
-        """No thread computes."""
+        """No thread is expected."""
         self._is_open = False
-        """For good."""
+        """Nobody waits here any more."""
         self._granted_s = 0.0
+        """The seconds for which the thread may go on; 0 once it has taken them."""
         self._ends_at = 0.0
         """When the thread must wait here again."""
         self._credit_s = 0.0
@@ -58,6 +60,7 @@ class EncoderGate:
 
     def wait(self, seconds: float) -> None:
         """Let the thread compute for so long, as there is nothing else to do, or wait until it has ended."""
+        self._credit_s = 0.0
         with self._changed:
             self._changed.wait_for(lambda: self._is_waiting or self.is_over, seconds)
         self._let_through(seconds)

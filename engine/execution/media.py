@@ -111,9 +111,11 @@ class _Encoding:
             own = threading.get_native_id()
             niceness = os.getpriority(os.PRIO_PROCESS, own) + NICENESS
             os.setpriority(os.PRIO_PROCESS, own, niceness)  # threads that it starts have it too
-        KERNEL_THREADS.share_with_torch()
-        self.results = encode(self.batch)
-        self._gate.end()
+        try:
+            with KERNEL_THREADS.shared_with_torch():
+                self.results = encode(self.batch)
+        finally:
+            self._gate.end()
 
 
 class CoreMedia:

@@ -116,7 +116,7 @@ def _read(path: Path, size: Callable[[], TowerSize]) -> TowerSize:
     try:
         return size()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
-        raise ModelLoadError(f"{path}: the size of its image encoder cannot be read: {error}") from error
+        raise ModelLoadError(f"{path}: the size of its encoder cannot be read: {error}") from error
 
 
 def _size(config: Any, images: Mapping[str, Any], most_tokens: int) -> TowerSize:

@@ -26,8 +26,10 @@ from engine.ultravox_folder import is_ultravox
 
 OPEN, PREPARE = "open", "prepare"
 FEATURES, FRAMES_MASK, LENGTHS = "input_features", "feature_attention_mask", "frame_lengths"
-AUDIO_TOKEN, UNUSED = "<|audio|>", ("reserved", "unused", "<special_")
-"""The token of Ultravox, and what the names of tokens have that nothing has a use for."""
+AUDIO_TOKEN = "<|audio|>"
+"""Of Ultravox, which stands for sounds."""
+UNUSED = ("reserved", "unused", "<special_")
+"""Words in the names of tokens that nothing uses."""
 STEP = 2
 """Frames of a spectrogram that the second convolution of Whisper's encoder makes one of."""
 

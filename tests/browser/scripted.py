@@ -44,6 +44,11 @@ def until_connected(page: Any, problems: list[str], in_flight: Iterable[Any] = (
         raise
 
 
+def wait_painted(page: Any) -> None:
+    """Wait for a page to draw what has changed, which it does in its next frame."""
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 class ScriptedPage:
     """A page with a scripted socket.
 
@@ -181,8 +186,8 @@ class ScriptedPage:
         self.wait_painted()
 
     def wait_painted(self) -> None:
-        """Wait for the page to draw what it has received, which it does in its next frame."""
-        self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        """Wait for the page to draw what it has received."""
+        wait_painted(self.page)
 
     def turn(self, question: str, answer: str) -> dict[str, Any]:
         self.ask(question)

@@ -15,6 +15,7 @@ from django.urls import reverse
 from chat.access.models import Org, Project
 from chat.usage.services import usage_records_write
 from tests.browser.axe import CONTRAST, axe_findings
+from tests.browser.scripted import wait_painted
 from tests.chat.console.test_roles_matrix import NONE, OWN_PAGES, PAGES, Place, address, name_of, rows_made
 from tests.chat.records import record
 from tests.people import member
@@ -87,8 +88,10 @@ def test_own_pages_fit_and_are_accessible(phone: Any) -> None:
     forms = [address(Project, "add"), address(User, "change", person.pk)]
     for place in [*map(reverse, [*names, *(f"admin:{name}" for name in OWN_PAGES)]), *forms]:
         phone.emulate_media(color_scheme="light")
+        wait_painted(phone)
         problems = found_at(phone, place) + axe_findings(phone)
         phone.emulate_media(color_scheme="dark")
+        wait_painted(phone)
         if problems := problems + axe_findings(phone, CONTRAST):
             found[place] = problems
     assert not found, "\n".join(f"{place}: {problems}" for place, problems in found.items())

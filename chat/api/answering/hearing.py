@@ -71,9 +71,10 @@ async def sounds_heard(
         raise ApiError("unsupported_parameter", message, path)
     texts: dict[tuple[int, int], str] = {}
     usages = []
+    for index, place, kind, part in places:
+        _check_sent(part, kind, _path(index, place, kind), model)
     for number, (index, place, kind, part) in enumerate(places, 1):
         path = _path(index, place, kind)
-        _check_sent(part, kind, path, model)
         data = await _data(part.get(kind), kind, path, caller, budget)
         speech = Speech(data, param=path)
         with hearing():

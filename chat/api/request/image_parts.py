@@ -185,7 +185,7 @@ class ImagePartReader:
         ):
             return []
         elif not _is_image(found.file_data):
-            message = f"must be the id of an image: {formats_of(MediaKind.IMAGE)}; send another file as a part of files"
+            message = f"must be the id of an image: {formats_of(MediaKind.IMAGE)}; send another file as a file part"
             self._problems.refuse(place, message)
         elif self.has_room(found.file_data, place, IMAGE):
             return [_image_part(found.file_data, detail, place)]

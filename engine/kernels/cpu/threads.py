@@ -143,13 +143,20 @@ class KernelThreads:
             torch.set_num_threads(self._own.num_threads)
             self._own = None
 
-    def share_with_torch(self) -> None:
-        """Let torch compute on the calling thread with as many threads as programs may have now.
+    @contextmanager
+    def shared_with_torch(self) -> Iterator[None]:
+        """Let torch compute on the calling thread with as many threads as programs may have at the start.
 
-        The number of each thread is its own: where torch computes with one beside our threads, it goes on to elsewhere.
+        Threads that have used torch before keep their number. Those that begin to meanwhile get this one.
         """
-        if self._own is not None:
-            torch.set_num_threads(self._limit or self._own.num_threads)
+        if self._own is None:
+            yield
+            return
+        torch.set_num_threads(self._limit or self._own.num_threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(1)
 
     @contextmanager
     def single_threaded(self) -> Iterator[None]:

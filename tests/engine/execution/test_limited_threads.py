@@ -55,11 +55,12 @@ def test_torch_may_compute_with_as_many_threads_on_a_thread_that_asks(runner):
     found = []
 
     def ask() -> None:
-        KERNEL_THREADS.share_with_torch()
-        found.append(torch.get_num_threads())
+        with KERNEL_THREADS.shared_with_torch():
+            found.append(torch.get_num_threads())
 
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join()
-    assert found == [3]
-    assert torch.get_num_threads() == 1, "elsewhere ours compute"
+    for work in (ask, lambda: found.append(torch.get_num_threads())):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert found == [3, 1], "later threads leave the processors to ours"
+    assert torch.get_num_threads() == 1
