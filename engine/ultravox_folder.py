@@ -83,7 +83,8 @@ def described(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     found = {name: values[name] for name in KEPT if name in values} | {"projector_config": projector}
     for part in (TEXT, AUDIO):
         config = values.get(part.config_field)
-        found[part.config_field] = config if isinstance(config, dict) and config else _described(part_folder(path, values, part))
+        is_here = isinstance(config, dict) and bool(config)
+        found[part.config_field] = config if is_here else _described(part_folder(path, values, part))
     tower = found[AUDIO.config_field].get("model_type", "whisper")
     if tower != "whisper":
         raise ModelLoadError(f"{source}: the encoder of sound must be 'whisper', got {str(tower)[:SHOWN]!r}")
@@ -108,7 +109,7 @@ def part_folder(path: Path, values: Mapping[str, Any], part: Part) -> Path:
         remedy = f"Bring it into the store, and then this model: {remedy}"
     else:
         remedy = f"Put its folder beside this one, as {beside}; or have both in the store: {remedy}"
-    raise ModelLoadError(f"{path}: has no {part.what} of its own, and names {named}, which is not on this machine. {remedy}")
+    raise ModelLoadError(f"{path}: has no {part.what}, and names {named}, which is not on this machine. {remedy}")
 
 
 def _places(path: Path, named: str) -> Iterator[Path]:
