@@ -158,7 +158,8 @@ def _text_files(folder: Path) -> list[Path]:
 def is_beside(name: str) -> bool:
     """Return True for the name of a GGUF file that is no model of text: a projector or an importance matrix."""
     lower = name.lower()
-    is_matrix = lower.startswith(IMATRIX) or (IMATRIX in lower and not QUANTIZED.search(lower))
+    is_marked = lower.startswith(IMATRIX) or lower.removesuffix(".gguf").endswith(f".{IMATRIX}")
+    is_matrix = is_marked or (IMATRIX in lower and not QUANTIZED.search(lower))
     return MARK in lower or is_matrix
 
 

@@ -218,11 +218,11 @@ def _takes_media(path: Path, config: Mapping[str, Any]) -> bool:
     Of Ultravox the encoder says it. Raises ModelLoadError for one with another text model: nothing else reads it.
     """
     text = config.get("text_config")
-    kind = text.get("model_type", "llama") if isinstance(text, Mapping) else config.get("model_type")
+    kind = str(text.get("model_type", "llama") if isinstance(text, Mapping) else config.get("model_type"))
     if is_ultravox(config):
         if kind not in TEXT_MODELS:
             raise ModelLoadError(
-                f"{path}: Ultravox is not served with the text model {str(kind)[:80]!r}; {', '.join(TEXT_MODELS)} are"
+                f"{path}: Ultravox is not served with the text model {kind[:80]!r}; {', '.join(TEXT_MODELS)} are"
             )
         return True
     return kind in TEXT_MODELS and any((path / name).is_file() for name in PROCESSOR_FILES)

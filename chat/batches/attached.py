@@ -101,7 +101,7 @@ def _problems(named: Sequence[str], rows: dict[str, ProjectFile]) -> dict[str, s
             message = f"must be a file of purpose {PURPOSES}; {public_id} has purpose {row.purpose}"
             problems[public_id] = f"{message}. Upload it again for that"
         elif row.num_bytes > limit:
-            problems[public_id] = f"must be a file of at most {limit} bytes, got {row.num_bytes}; upload a part of it"
+            problems[public_id] = f"must be a file of at most {limit} bytes, got {row.num_bytes}; upload a smaller one"
         else:
             num_bytes += row.num_bytes
             if num_bytes > most:

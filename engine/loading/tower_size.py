@@ -98,6 +98,8 @@ def read_sounds(path: Path, most_seconds: int) -> TowerSize:
 
 def _sound_size(config: SoundConfig, most_seconds: int) -> TowerSize:
     tower = config.tower
+    if tower.max_source_positions < 1:
+        raise ValueError(f"max_source_positions must be at least 1, got {tower.max_source_positions}")
     return TowerSize(
         width=tower.d_model,
         inner=tower.encoder_ffn_dim,
@@ -115,7 +117,9 @@ def _sound_size(config: SoundConfig, most_seconds: int) -> TowerSize:
 def _read(path: Path, size: Callable[[], TowerSize]) -> TowerSize:
     try:
         return size()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+    except ModelLoadError:
+        raise
+    except Exception as error:  # transformers has as many kinds of errors as it has checks
         raise ModelLoadError(f"{path}: the size of its encoder cannot be read: {error}") from error
 
 

@@ -76,6 +76,7 @@ def test_a_projector_beside_a_model_is_found_by_its_name(pairs, folder):
         ("imatrix-Q8_0.gguf", False),
         ("Qwen3-8B-imatrix.gguf", False),
         ("model.f16.imatrix.gguf", False),
+        ("Model-Q8_0.imatrix.gguf", False),
         ("mmproj-Q8_0.gguf", False),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -227,3 +228,13 @@ def test_a_vocabulary_without_a_token_for_sounds_is_refused(tmp_path):
     write_ultravox(tmp_path, special=("<|other|>", "<|audio|>"))  # the second has no row in the embedding
     with pytest.raises(ModelLoadError, match="no special token that can stand for sounds"):
         answer("open", str(tmp_path))
+
+
+@pytest.mark.parametrize("change", [{"d_model": "x"}, {"max_source_positions": 0}])
+def test_an_encoder_whose_size_makes_no_sense_is_refused(tmp_path, change):
+    write_ultravox(tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    values["audio_config"] |= change
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(ModelLoadError, match="the size of its encoder cannot be read"):
+        read_sounds(tmp_path, 60)

@@ -12,7 +12,7 @@ from chat.api.responses.schema import ALIKE, FURTHER, ResponseRequest
 READ_APART = shape(
     """
     {
-        input: string | some | null "Text or items; input_file and input_image may have a file_id.";
+        input: string | some | null "Text or items; files (file_data, file_id, file_url), images (image_url, file_id).";
         tool_choice: mode | object | null "Which functions may, or must, be called."
     }
     """,
