@@ -82,6 +82,9 @@ def test_answers_that_are_preempted_stay_the_same(tmp_path, make_real_engine):
         engine.submit("alone", messages=messages, **options)
         alone.append(token_ids(engine.events_to_end("alone")["alone"]))
     tight = make_real_engine(tmp_path, max_num_batched_tokens=24, max_model_len=256, kv_cache_bytes=256 << 10)
+    for messages in prompts:  # once their images are encoded, all begin at the same time
+        tight.submit("seen", messages=messages, **options | {"stop": StopRules(max_tokens=1)})
+        tight.events_to_end("seen")
     for number, messages in enumerate(prompts):
         tight.submit(str(number), messages=messages, **options)
     crowd = tight.events_to_end(*map(str, range(len(prompts))))
