@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from time import monotonic
 
-SHARE = 0.2
+SHARE = 0.15
 """Of the time, for the encoder while sequences are computed. It has all of it while none is."""
 LEAST_S, MOST_S = 0.01, 0.1
 """The shortest time for which the encoder is let through beside steps, and the longest."""
