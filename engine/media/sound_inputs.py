@@ -20,18 +20,15 @@ from transformers import AutoConfig, AutoFeatureExtractor, AutoProcessor, Whispe
 from transformers.utils import logging as transformers_logging
 
 from engine.api.errors import ErrorCode, ModelLoadError, RequestError
-from engine.models.transformers_backend.media_config import sound_config
+from engine.models.transformers_backend.media_config import FEATURES, FRAMES_MASK, LENGTHS, STEP, sound_config
 from engine.tokenizers.folder_files import read_object
 from engine.ultravox_folder import is_ultravox
 
 OPEN, PREPARE = "open", "prepare"
-FEATURES, FRAMES_MASK, LENGTHS = "input_features", "feature_attention_mask", "frame_lengths"
 AUDIO_TOKEN = "<|audio|>"
 """Of Ultravox, which stands for sounds."""
 UNUSED = ("reserved", "unused", "<special_")
 """Words in the names of tokens that nothing uses."""
-STEP = 2
-"""Frames of a spectrogram that the second convolution of Whisper's encoder makes one of."""
 
 transformers_logging.set_verbosity_error()
 _opened: dict[str, OpenedSounds] = {}

@@ -1,4 +1,4 @@
-"""The config.json of a model that takes media, as transformers reads it."""
+"""The config.json of a model that takes media, as transformers reads it, and the inputs of encoders of sound."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from engine.ultravox_folder import AUDIO, TEXT, described, is_ultravox
 MAKERS_PHI = "phi4mm"
 """`model_type` of Phi-4-multimodal in the layout of its makers' code, which has the sizes of its tower in itself: those
 that transformers has by default."""
+FEATURES, FRAMES_MASK, LENGTHS = "input_features", "feature_attention_mask", "frame_lengths"
+"""What is made of a sound (engine/media/sound_inputs.py): spectrograms of windows, which frames are of the sound, and
+how many of each window are."""
+STEP = 2
+"""Frames of a spectrogram, or states, that a convolution of Whisper's encoder, or a pooling, makes one of."""
 SHARED = ("hidden_size", "num_attention_heads", "vision_config")
 """What is read of it; `vision_config`, if somebody has written one, as in the layout of transformers."""
 

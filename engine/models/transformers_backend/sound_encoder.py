@@ -11,11 +11,8 @@ from transformers import AutoModelForMultimodalLM
 from transformers.masking_utils import create_bidirectional_mask
 
 from engine.layers.embedding import EncodedMedia
+from engine.models.transformers_backend.media_config import FEATURES, FRAMES_MASK, STEP
 from engine.models.transformers_backend.media_encoder import call_between_parts, folder_model, without_text_model
-
-FEATURES, FRAMES_MASK = "input_features", "feature_attention_mask"
-STEP = 2
-"""Of the convolution and of the pooling that make sequences shorter."""
 
 
 class SoundEncoder:

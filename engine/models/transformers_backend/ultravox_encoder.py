@@ -18,18 +18,15 @@ from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 from engine.api.errors import ModelLoadError
 from engine.layers.embedding import EncodedMedia
-from engine.models.transformers_backend.media_config import SoundConfig, sound_config
+from engine.models.transformers_backend.media_config import FEATURES, LENGTHS, STEP, SoundConfig, sound_config
 from engine.models.transformers_backend.media_encoder import call_between_parts, loaded_quietly
 from engine.ultravox_folder import AUDIO, WHISPER
 
-FEATURES, LENGTHS = "input_features", "frame_lengths"
 PROJECTOR = "multi_modal_projector."
 PREFIXES = (PROJECTOR, AUDIO.prefix, WHISPER)
 """Beginnings of the names of tensors: of the projector, of the encoder, and of the encoder in Whisper's own folder."""
 SWIGLU = "swiglu"
 EPSILON = 1e-6
-STEP = 2
-"""Of the convolution that makes sequences shorter."""
 
 
 class UltravoxEncoder:

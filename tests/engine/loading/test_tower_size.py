@@ -14,10 +14,11 @@ from engine.loading.safetensors_file import read_part
 from engine.loading.tower_size import PHI, read_sounds, read_tower
 from engine.media.image_inputs import answer
 from engine.messages import MediaTensor
+from engine.models.transformers_backend.media_config import FEATURES, FRAMES_MASK
 from engine.models.transformers_backend.media_encoder import TransformersMediaEncoder, folder_model
 from engine.models.transformers_backend.phi_media_encoder import PREFIX, PhiMediaEncoder
 from engine.models.transformers_backend.qwen_media_encoder import QwenMediaEncoder
-from engine.models.transformers_backend.sound_encoder import FEATURES, FRAMES_MASK, SoundEncoder
+from engine.models.transformers_backend.sound_encoder import SoundEncoder
 from tests.engine.hearing_folders import FAMILIES as HEARING
 from tests.engine.hearing_folders import write_hearing
 from tests.engine.seeing_folders import FAMILIES, image_of, write_seeing
